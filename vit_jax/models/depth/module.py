@@ -104,7 +104,7 @@ class DPT(DenseModel):
 
     @property
     def is_relative(self) -> bool:
-        """Whether the output is an inverse depth up to a factor and a shift, not a depth."""
+        """True for an output that is an inverse depth up to a factor and a shift, not a depth."""
         return self.max_depth is None and self.scale_shift is None
 
     @property

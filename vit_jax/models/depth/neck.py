@@ -91,7 +91,7 @@ class ResidualUnit(Checked):
 
 
 class Fuse(Checked):
-    """What comes from the coarser maps, a map of the same size, and a size, to a finer map.
+    """Fusion of a map with that of the coarser ones, of the same size, to a map of another size.
 
     Parameters: `unit1` of the map, `unit2` of the sum, and `out`. The coarsest map comes alone; its
     `unit1`, which nothing reads, is in the files of all origins, and so it is here.

@@ -1,4 +1,4 @@
-"""What detectors give, and the heads that give it: a class and a box for every query."""
+"""Outputs of detectors, and the heads that make them: a class and a box for every query."""
 
 from typing import ClassVar
 

@@ -27,7 +27,7 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Float
 
 from vit_jax.errors import nearest, shown
-from vit_jax.models.dense import DenseModel, frozen_fields, gives
+from vit_jax.models.dense import CLASSES, DenseModel, frozen_fields, gives
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Classes
@@ -205,9 +205,8 @@ def _part(name: str, fields: Mapping[str, Any], shared: Mapping[str, Any]) -> nn
     model = own.pop("model", None)
     if model is None:
         raise ValueError(f'{where} has no "model"; name one such as Segmentation, DPT or DETR.')
-    if gives(get_preset(model).architecture) in ("classes", SEVERAL) or not hasattr(
-        get_preset(model).architecture, "decode"
-    ):
+    architecture = get_preset(model).architecture
+    if gives(architecture) in (CLASSES, SEVERAL) or not hasattr(architecture, "decode"):
         raise ValueError(
             f"{where}: {model} has no head that reads features; use Segmentation, DPT, DETR or a "
             "name of their kinds."

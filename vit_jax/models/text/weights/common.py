@@ -1,4 +1,4 @@
-"""What the tables of text towers of several libraries share."""
+"""Formats of text towers: the parts of their tables and options that libraries share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
