@@ -101,6 +101,20 @@ def relative_difference(ours, theirs) -> float:
     return np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max())
 
 
+def largest_difference(several, answers) -> float:
+    """Return the largest difference of all arrays, by name, from those of golden files.
+
+    These have them in other shapes, and beside them the images.
+    """
+    errors = []
+    for found, expected in zip(several, answers, strict=True):
+        assert {*found, "images"} == expected.keys()
+        for name, array in found.items():
+            theirs = expected[name]
+            errors.append(relative_difference(np.reshape(array, theirs.shape), theirs))
+    return max(errors)
+
+
 def assert_bit_equal(ours, theirs) -> None:
     """Fail where two trees of arrays differ in a bit, and name the leaf."""
     ours, theirs = flatten_dict(ours, sep="/"), flatten_dict(theirs, sep="/")

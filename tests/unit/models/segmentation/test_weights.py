@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.support.shapes import relative_difference
+from tests.support.shapes import largest_difference
 from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models.registry import list_models, model_fields
@@ -43,13 +43,7 @@ def largest_error(model, variables, *answers):
         return {**found, "logits": logits}
 
     run = jax.jit(lambda several: [ask(images) for images in several])
-    errors = []
-    for found, expected in zip(run([one["images"] for one in answers]), answers, strict=True):
-        assert {*found, "images"} == expected.keys()
-        for name, array in found.items():
-            theirs = expected[name]
-            errors.append(relative_difference(np.reshape(array, theirs.shape), theirs))
-    return max(errors)
+    return largest_difference(run([one["images"] for one in answers]), answers)
 
 
 @pytest.mark.parametrize("name", FILES)
