@@ -290,6 +290,27 @@ def linear(ours: str, theirs: str, kernel: Layout = LINEAR) -> tuple[Row, Row]:
     )
 
 
+def joint_attention(ours: str, theirs: str) -> tuple[Row, ...]:
+    """Return the rows of an attention that is torch's `MultiheadAttention`."""
+    return (
+        Row(f"{ours}/qkv/kernel", f"{theirs}.in_proj_weight", QKV_KERNEL),
+        Row(f"{ours}/qkv/bias", f"{theirs}.in_proj_bias", QKV_BIAS),
+        *linear(f"{ours}/out", f"{theirs}.out_proj", OUT_KERNEL),
+    )
+
+
+def split_attention(ours: str, theirs: str) -> tuple[Row, ...]:
+    """Return the rows of an attention whose projections are four layers: `q_proj`, `out_proj`."""
+    weights, biases = (
+        tuple(f"{theirs}.{one}_proj.{part}" for one in "qkv") for part in ("weight", "bias")
+    )
+    return (
+        Row(f"{ours}/qkv/kernel", weights, SPLIT_QKV_KERNEL),
+        Row(f"{ours}/qkv/bias", biases, SPLIT_QKV_BIAS),
+        *linear(f"{ours}/out", f"{theirs}.out_proj", OUT_KERNEL),
+    )
+
+
 def gated(ours: str, gate: str, value: str) -> tuple[Row, Row]:
     """Return the rows of the first layer of a gated MLP that is two layers of torch."""
     return (

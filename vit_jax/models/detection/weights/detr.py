@@ -14,16 +14,13 @@ from vit_jax.weights import backbones, formats
 from vit_jax.weights.ecosystems.convolutions import IGNORED, POINTWISE
 from vit_jax.weights.ecosystems.hugging_face_writing import labels_of
 from vit_jax.weights.mapping import (
-    OUT_KERNEL,
-    QKV_BIAS,
-    QKV_KERNEL,
     SAME,
-    SPLIT_QKV_BIAS,
-    SPLIT_QKV_KERNEL,
     Row,
     Tensors,
+    joint_attention,
     layer_norm,
     linear,
+    split_attention,
 )
 
 _SIZE = 800  # pixels of the shorter side in training; any size is taken
@@ -32,39 +29,20 @@ _NO_CLASSIFIER = backbones.without_head(resnet.ROWS)
 _TIMM = {(3, 4, 6, 3): "resnet50", (3, 4, 23, 3): "resnet101"}
 
 
-def _attention(ours: str, theirs: str) -> tuple[Row, ...]:
-    weights, biases = (
-        tuple(f"{theirs}.{name}_proj.{part}" for name in "qkv") for part in ("weight", "bias")
-    )
-    return (
-        Row(f"{ours}/qkv/kernel", weights, SPLIT_QKV_KERNEL),
-        Row(f"{ours}/qkv/bias", biases, SPLIT_QKV_BIAS),
-        *linear(f"{ours}/out", f"{theirs}.out_proj", OUT_KERNEL),
-    )
-
-
-def _joint_attention(ours: str, theirs: str) -> tuple[Row, ...]:
-    return (
-        Row(f"{ours}/qkv/kernel", f"{theirs}.in_proj_weight", QKV_KERNEL),
-        Row(f"{ours}/qkv/bias", f"{theirs}.in_proj_bias", QKV_BIAS),
-        *linear(f"{ours}/out", f"{theirs}.out_proj", OUT_KERNEL),
-    )
-
-
 _LAYER = "model.{0}coder.layers.{{i}}"
 _ENCODER, _DECODER = (_LAYER.format(which) for which in ("en", "de"))
 ROWS = (
     *backbones.under(_NO_CLASSIFIER, "model.backbone.conv_encoder.model."),
     *linear("input_proj", "model.input_projection", POINTWISE),
     Row("query_positions", "model.query_position_embeddings.weight", SAME),
-    *_attention("encoder_{i}/attn", f"{_ENCODER}.self_attn"),
+    *split_attention("encoder_{i}/attn", f"{_ENCODER}.self_attn"),
     *layer_norm("encoder_{i}/norm1", f"{_ENCODER}.self_attn_layer_norm"),
     *linear("encoder_{i}/mlp/fc1", f"{_ENCODER}.fc1"),
     *linear("encoder_{i}/mlp/fc2", f"{_ENCODER}.fc2"),
     *layer_norm("encoder_{i}/norm2", f"{_ENCODER}.final_layer_norm"),
-    *_attention("decoder_{i}/attn", f"{_DECODER}.self_attn"),
+    *split_attention("decoder_{i}/attn", f"{_DECODER}.self_attn"),
     *layer_norm("decoder_{i}/norm1", f"{_DECODER}.self_attn_layer_norm"),
-    *_attention("decoder_{i}/cross", f"{_DECODER}.encoder_attn"),
+    *split_attention("decoder_{i}/cross", f"{_DECODER}.encoder_attn"),
     *layer_norm("decoder_{i}/norm2", f"{_DECODER}.encoder_attn_layer_norm"),
     *linear("decoder_{i}/mlp/fc1", f"{_DECODER}.fc1"),
     *linear("decoder_{i}/mlp/fc2", f"{_DECODER}.fc2"),
@@ -80,14 +58,14 @@ AUTHORS_ROWS = (
     *backbones.under(_NO_CLASSIFIER, "backbone.0.body."),
     *linear("input_proj", "input_proj", POINTWISE),
     Row("query_positions", "query_embed.weight", SAME),
-    *_joint_attention("encoder_{i}/attn", f"{_ENCODER}.self_attn"),
+    *joint_attention("encoder_{i}/attn", f"{_ENCODER}.self_attn"),
     *layer_norm("encoder_{i}/norm1", f"{_ENCODER}.norm1"),
     *linear("encoder_{i}/mlp/fc1", f"{_ENCODER}.linear1"),
     *linear("encoder_{i}/mlp/fc2", f"{_ENCODER}.linear2"),
     *layer_norm("encoder_{i}/norm2", f"{_ENCODER}.norm2"),
-    *_joint_attention("decoder_{i}/attn", f"{_DECODER}.self_attn"),
+    *joint_attention("decoder_{i}/attn", f"{_DECODER}.self_attn"),
     *layer_norm("decoder_{i}/norm1", f"{_DECODER}.norm1"),
-    *_joint_attention("decoder_{i}/cross", f"{_DECODER}.multihead_attn"),
+    *joint_attention("decoder_{i}/cross", f"{_DECODER}.multihead_attn"),
     *layer_norm("decoder_{i}/norm2", f"{_DECODER}.norm2"),
     *linear("decoder_{i}/mlp/fc1", f"{_DECODER}.linear1"),
     *linear("decoder_{i}/mlp/fc2", f"{_DECODER}.linear2"),

@@ -14,7 +14,6 @@ Options = dict[str, Any]
 # One number, which some libraries write as a list.
 NUMBER = Layout(lambda arrays, shape: arrays[0].reshape(shape), lambda x: [x.reshape(())])
 LIST = Layout(lambda arrays, shape: arrays[0].reshape(shape), lambda x: [x.reshape(1)])
-QKV = "text/blocks_{i}/attn/qkv"
 _OF_CLIP = 64  # width of a head in every causal text tower that OpenAI and open_clip have
 
 

@@ -10,7 +10,6 @@ from vit_jax.errors import UserError
 from vit_jax.models.text.weights.common import (
     LIST,
     NUMBER,
-    QKV,
     Options,
     TowersFormat,
     heads_of,
@@ -21,32 +20,25 @@ from vit_jax.models.vit.weights import hugging_face
 from vit_jax.models.vit.weights.image_text import section_of
 from vit_jax.weights import formats
 from vit_jax.weights.mapping import (
-    OUT_KERNEL,
     SAME,
-    SPLIT_QKV_BIAS,
-    SPLIT_QKV_KERNEL,
     TABLE,
     Layout,
     Row,
     Tensors,
     layer_norm,
     linear,
+    split_attention,
 )
 
 
 def _rows(projection: Sequence[Row], number: Layout) -> tuple[Row, ...]:
     ours, layer = "text/blocks_{i}", "text_model.encoder.layers.{i}"
-    weights, biases = (
-        tuple(f"{layer}.self_attn.{x}_proj.{part}" for x in "qkv") for part in ("weight", "bias")
-    )
     embeddings = "text_model.embeddings"
     return (
         Row("text/token_embed", f"{embeddings}.token_embedding.weight", SAME),
         Row("text/pos_embed", f"{embeddings}.position_embedding.weight", TABLE),
         *layer_norm(f"{ours}/norm1", f"{layer}.layer_norm1"),
-        Row(f"{QKV}/kernel", weights, SPLIT_QKV_KERNEL),
-        Row(f"{QKV}/bias", biases, SPLIT_QKV_BIAS),
-        *linear(f"{ours}/attn/out", f"{layer}.self_attn.out_proj", OUT_KERNEL),
+        *split_attention(f"{ours}/attn", f"{layer}.self_attn"),
         *layer_norm(f"{ours}/norm2", f"{layer}.layer_norm2"),
         *linear(f"{ours}/mlp/fc1", f"{layer}.mlp.fc1"),
         *linear(f"{ours}/mlp/fc2", f"{layer}.mlp.fc2"),

@@ -11,7 +11,6 @@ from typing import Any
 from vit_jax.errors import UserError
 from vit_jax.models.text.weights.common import (
     NUMBER,
-    QKV,
     Options,
     TowersFormat,
     heads_of,
@@ -21,13 +20,11 @@ from vit_jax.models.text.weights.common import (
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import open_clip
 from vit_jax.weights.mapping import (
-    OUT_KERNEL,
-    QKV_BIAS,
-    QKV_KERNEL,
     SAME,
     TABLE,
     Row,
     Tensors,
+    joint_attention,
     layer_norm,
     linear,
 )
@@ -37,9 +34,7 @@ ROWS = (
     Row("text/token_embed", "token_embedding.weight", SAME),
     Row("text/pos_embed", "positional_embedding", TABLE),
     *layer_norm("text/blocks_{i}/norm1", f"{_BLOCK}.ln_1"),
-    Row(f"{QKV}/kernel", f"{_BLOCK}.attn.in_proj_weight", QKV_KERNEL),
-    Row(f"{QKV}/bias", f"{_BLOCK}.attn.in_proj_bias", QKV_BIAS),
-    *linear("text/blocks_{i}/attn/out", f"{_BLOCK}.attn.out_proj", OUT_KERNEL),
+    *joint_attention("text/blocks_{i}/attn", f"{_BLOCK}.attn"),
     *layer_norm("text/blocks_{i}/norm2", f"{_BLOCK}.ln_2"),
     *linear("text/blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.c_fc"),
     *linear("text/blocks_{i}/mlp/fc2", f"{_BLOCK}.mlp.c_proj"),

@@ -28,33 +28,26 @@ from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit
 from vit_jax.weights.mapping import (
     CONV,
-    OUT_KERNEL,
-    QKV_BIAS,
-    QKV_KERNEL,
     SAME,
-    SPLIT_QKV_BIAS,
-    SPLIT_QKV_KERNEL,
     TABLE,
     Layout,
     Row,
     Tensors,
+    joint_attention,
     layer_norm,
     linear,
+    split_attention,
 )
 
 # A token without the axes of size one that ours has in front.
 _FLAT = Layout(lambda arrays, shape: arrays[0].reshape(shape), lambda x: [x.reshape(x.shape[-1])])
-
-_QKV = "blocks_{i}/attn/qkv"
 
 
 def _pooling(theirs: str, attention: str, norm: str, mlp: tuple[str, str]) -> tuple[Row, ...]:
     """Return the rows of attention pooling whose projections are one tensor."""
     return (
         Row("map_head/probe", f"{theirs}.probe", SAME),
-        Row("map_head/attn/qkv/kernel", f"{theirs}.{attention}.in_proj_weight", QKV_KERNEL),
-        Row("map_head/attn/qkv/bias", f"{theirs}.{attention}.in_proj_bias", QKV_BIAS),
-        *linear("map_head/attn/out", f"{theirs}.{attention}.out_proj", OUT_KERNEL),
+        *joint_attention("map_head/attn", f"{theirs}.{attention}"),
         *layer_norm("map_head/norm", f"{theirs}.{norm}"),
         *linear("map_head/mlp/fc1", f"{theirs}.mlp.{mlp[0]}"),
         *linear("map_head/mlp/fc2", f"{theirs}.mlp.{mlp[1]}"),
@@ -67,18 +60,13 @@ def tower_rows(prefix: str, patches: Layout) -> tuple[Row, ...]:
     patches: layout of the kernel of the patch embedding.
     """
     layer = f"{prefix}encoder.layers.{{i}}"
-    weights, biases = (
-        tuple(f"{layer}.self_attn.{x}_proj.{part}" for x in "qkv") for part in ("weight", "bias")
-    )
     return (
         *linear("patch_embed", f"{prefix}embeddings.patch_embedding", patches),
         Row("cls_token", f"{prefix}embeddings.class_embedding", _FLAT),
         Row("pos_embed", f"{prefix}embeddings.position_embedding.weight", TABLE),
         *layer_norm("pre_norm", f"{prefix}pre_layrnorm"),  # as it is spelled there
         *layer_norm("blocks_{i}/norm1", f"{layer}.layer_norm1"),
-        Row(f"{_QKV}/kernel", weights, SPLIT_QKV_KERNEL),
-        Row(f"{_QKV}/bias", biases, SPLIT_QKV_BIAS),
-        *linear("blocks_{i}/attn/out", f"{layer}.self_attn.out_proj", OUT_KERNEL),
+        *split_attention("blocks_{i}/attn", f"{layer}.self_attn"),
         *layer_norm("blocks_{i}/norm2", f"{layer}.layer_norm2"),
         *linear("blocks_{i}/mlp/fc1", f"{layer}.mlp.fc1"),
         *linear("blocks_{i}/mlp/fc2", f"{layer}.mlp.fc2"),
@@ -96,9 +84,7 @@ OPENAI_ROWS = (
     Row("pos_embed", "positional_embedding", TABLE),
     *layer_norm("pre_norm", "ln_pre"),
     *layer_norm("blocks_{i}/norm1", f"{_BLOCK}.ln_1"),
-    Row(f"{_QKV}/kernel", f"{_BLOCK}.attn.in_proj_weight", QKV_KERNEL),
-    Row(f"{_QKV}/bias", f"{_BLOCK}.attn.in_proj_bias", QKV_BIAS),
-    *linear("blocks_{i}/attn/out", f"{_BLOCK}.attn.out_proj", OUT_KERNEL),
+    *joint_attention("blocks_{i}/attn", f"{_BLOCK}.attn"),
     Row("blocks_{i}/ls1/gamma", f"{_BLOCK}.ls_1.gamma", SAME),
     *layer_norm("blocks_{i}/norm2", f"{_BLOCK}.ln_2"),
     *linear("blocks_{i}/mlp/fc1", f"{_BLOCK}.mlp.c_fc"),
