@@ -7,7 +7,13 @@ import pytest
 from tests.folders import ROOT
 
 FLOORS = {"runs": 1, "weights": 2, "tasks": 3, "evaluation": 3, "training": 4, "inference": 4}
-FLOORS |= {"analysis": 5, "commands": 6, "cli": 6, "__main__": 6}  # others are on floor 0
+FLOORS |= {
+    "analysis": 5,
+    "studies": 6,
+    "commands": 7,
+    "cli": 7,
+    "__main__": 7,
+}  # others are on floor 0
 PACKAGES = ("models", "data", "weights", "training", "inference", "analysis", "commands")
 # The top of the package names what is in it, and imports that when it is first used.
 FILES = [path for path in sorted((ROOT / "vit_jax").rglob("*.py")) if path.parent.name != "vit_jax"]

@@ -13,6 +13,7 @@ from vit_jax.commands.language import embed, search, zero_shot
 from vit_jax.commands.models import models, summary
 from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
+from vit_jax.commands.studies import compare
 from vit_jax.commands.train import train
 
 app = typer.Typer(
@@ -50,5 +51,6 @@ for _command in (predict, evaluate, data, convert, report, attention, inspect, p
 app.command("zero-shot")(zero_shot)
 for _command in (search, embed):
     app.command()(_command)
+app.command()(compare)
 app.command()(models)
 app.command(context_settings=_TAKES_KEYS)(summary)
