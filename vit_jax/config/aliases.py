@@ -88,6 +88,9 @@ _SHORT = {
     "model.pool": "gp global_pool pool pooling",
     "model.remat": "remat grad_checkpointing gradient_checkpointing checkpointing",
     "objective.class_weights": "class_weight class_weights weighted_loss",
+    "objective.focal_gamma": "gamma focal focal_loss fl_gamma",
+    "objective.negative_gamma": "gamma_neg asl asymmetric_loss",
+    "objective.negative_margin": "clip_prob asl_clip",
     "objective.label_smoothing": "smoothing label_smoothing ls label_smoothing_factor",
     "objective.loss": "loss criterion bce_loss",
     "optimizer.b1": "beta1 adam_beta1",
@@ -109,6 +112,7 @@ _SHORT = {
     "schedule.name": "sched scheduler lr_scheduler lr_scheduler_type lr_schedule schedule",
     "schedule.warmup": "warmup warm_up warmup_steps warmup_epochs num_warmup_steps "
     "lr_warmup_epochs warmup_ratio warmup_iters",
+    "stop_after": "patience early_stopping early_stop early_stopping_patience",
     "seed": "random_seed rng manual_seed",
 }
 _BY_SHORT = {word: key for key, words in _SHORT.items() for word in words.split()}

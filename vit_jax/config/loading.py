@@ -22,7 +22,7 @@ from vit_jax.config.aliases import suggest_key
 from vit_jax.config.augment_presets import PRESETS
 from vit_jax.config.files import find_config
 from vit_jax.config.schema import FREE_KEYS, KEYS, OPTIMIZERS, REQUIRED
-from vit_jax.config.values import Choice, Span, Text
+from vit_jax.config.values import Choice, ClassWeights, Evaluations, Span, Text
 from vit_jax.errors import UserError, shown
 from vit_jax.plugins import import_installed, import_plugins, module_names
 
@@ -272,11 +272,15 @@ def _is_name(part: str) -> bool:
     return part.isidentifier() and not part.startswith("_") and len(part) <= 100
 
 
+# Their texts are no Python: "none" is a word of theirs.
+_OF_TEXT = (Text, Choice, Span, ClassWeights, Evaluations)
+
+
 def _from_text(path: str, text: Any) -> Any:
     """Parse a command-line text as the value of a key; return other values unchanged."""
     if not isinstance(text, str):
         return text
-    if path in KEYS and isinstance(KEYS[path].allowed, Text | Choice | Span):
+    if path in KEYS and isinstance(KEYS[path].allowed, _OF_TEXT):
         return text
     return literal(text)
 

@@ -11,6 +11,8 @@ from typing import Any
 from vit_jax.config.augment_presets import PRESETS
 from vit_jax.config.values import (
     Choice,
+    ClassWeights,
+    Evaluations,
     Flag,
     Integer,
     Modules,
@@ -21,6 +23,7 @@ from vit_jax.config.values import (
     Sizes,
     Span,
     Text,
+    Value,
 )
 
 # Names of `optimizer.name`; `register_optimizer` adds others.
@@ -42,15 +45,11 @@ class Key:
 
     default: Any
     meaning: str
-    allowed: (
-        Integer | Number | Numbers | Flag | Choice | Text | Span | Rates | Names | Modules | Sizes
-    )
+    allowed: Value
     optional: bool = False
 
 
-def _of_preset(
-    path: str, meaning: str, allowed: Integer | Number | Flag | Choice
-) -> dict[str, Key]:
+def _of_preset(path: str, meaning: str, allowed: Value) -> dict[str, Key]:
     """Return a key whose value comes from `augment.preset` if it is not set."""
     return {path: Key(None, meaning, allowed, optional=True)}
 
@@ -236,14 +235,24 @@ KEYS: dict[str, Key] = {
         Text(filled=True),
     ),
     "objective.loss": Key(
-        "softmax",
-        "softmax: one class per image; sigmoid: each class on its own",
-        Choice(("softmax", "sigmoid")),
+        "softmax", "one class per image; sigmoid: each on its own", Choice(("softmax", "sigmoid"))
     ),
     "objective.class_weights": Key(
         "none",
-        "balanced: all classes have equal weight in the loss, however rare",
-        Choice(("none", "balanced")),
+        "balanced: all classes have equal weight in the loss, however rare; or weights by name",
+        ClassWeights(),
+    ),
+    "objective.focal_gamma": Key(
+        0.0, "focal loss: exponent of 1 - p; 0: plain cross-entropy", Number(0, 100)
+    ),
+    "objective.negative_gamma": Key(
+        None,
+        "asymmetric loss: exponent of p where a class is absent; None: focal_gamma",
+        Number(0, 100),
+        optional=True,
+    ),
+    "objective.negative_margin": Key(
+        0.0, "asymmetric loss: what p has to exceed where a class is absent", Number(0, 0.99)
     ),
     "objective.label_smoothing": Key(
         0.0, "share of the label spread over all classes", Number(0, 0.99)
@@ -325,6 +334,11 @@ KEYS: dict[str, Key] = {
         10, "consecutive steps with non-finite loss or gradient that end the run", Integer(1)
     ),
     "duration": Key("10 epochs", "length of the run", Span()),
+    "stop_after": Key(
+        "",
+        "ends the run after so many evaluations without a better one on the validation data",
+        Evaluations(),
+    ),
     # Devices.
     "device": Key("auto", "type of device to run on", Choice(("auto", "cpu", "gpu", "tpu"))),
     "mesh.data": Key(

@@ -4,12 +4,13 @@
 line, scalars of numpy, or objects of a user's program.
 """
 
+import ast
 import math
 import numbers
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +20,16 @@ from vit_jax.errors import shown
 LARGEST_WHOLE = 2**31 - 1
 LARGEST_NUMBER = 3.4028234663852886e38  # of float32, the type of all computation
 LONGEST_TEXT = 4096  # characters, as of a path on Linux
+
+
+class Value(Protocol):
+    """Type of values: describes the valid ones, and converts to plain Python."""
+
+    def describe(self) -> str:
+        """Return the valid values in words."""
+
+    def convert(self, value: Any) -> Any:
+        """Return a value in its plain form; raise ValueError if it is invalid."""
 
 
 @dataclass(frozen=True)
@@ -225,3 +236,67 @@ class Rates:
         except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from error
         return pattern, Number().convert(factor)
+
+
+@dataclass(frozen=True)
+class ClassWeights:
+    """`none`, `balanced`, or weights by name: `cat=2,dog=0.5`, pairs, or a mapping."""
+
+    def describe(self) -> str:
+        return (
+            "none, balanced, or weights by name such as cat=2,dog=0.5 (other classes: 1); for a "
+            'name with a comma (("cat, sitting", 2),)'
+        )
+
+    def convert(self, value: Any) -> str | tuple[tuple[str, float], ...]:
+        if value in ("none", "balanced"):
+            return value
+        if isinstance(value, str) and value.strip()[:1] in ("(", "[", "{"):
+            try:
+                value = ast.literal_eval(value.strip())
+            except (SyntaxError, MemoryError, RecursionError):
+                raise ValueError from None
+        if isinstance(value, str):
+            value = [part.rpartition("=")[::2] for part in value.split(",") if part.strip()]
+        if hasattr(value, "items"):
+            value = tuple(value.items())
+        if not isinstance(value, Sequence) or not value:
+            raise ValueError
+        pairs = tuple(map(self._pair, value))
+        if len({name for name, _ in pairs}) < len(pairs):
+            raise ValueError("a class has two weights")
+        return pairs
+
+    @staticmethod
+    def _pair(pair: Any) -> tuple[str, float]:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise ValueError
+        name, weight = pair
+        name = Text(filled=True).convert(name.strip() if isinstance(name, str) else name)
+        try:
+            weight = float(weight) if isinstance(weight, str) else weight
+        except ValueError:
+            raise ValueError(f"{shown(weight)} is no weight of {shown(name)}") from None
+        return name, Number().convert(weight)
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """A number of evaluations, such as `5 evaluations`; empty: never."""
+
+    def describe(self) -> str:
+        return 'a number of evaluations of at least 1, such as "5 evaluations"; empty: never'
+
+    def convert(self, value: Any) -> str:
+        if value == "":
+            return ""
+        number, *unit = value.split() if isinstance(value, str) else [str(value)]
+        if unit not in ([], ["evaluation"], ["evaluations"]) or not number.isdecimal():
+            raise ValueError
+        count = Integer(1).convert(int(number))
+        return f"{count} evaluation{'s' * (count > 1)}"
+
+    @staticmethod
+    def count(value: str) -> int | None:
+        """Return the number in a converted value; None for never."""
+        return int(value.split()[0]) if value else None

@@ -1,10 +1,16 @@
-"""Checks of the classes of the data against the model and the loss, before anything is compiled."""
+"""Classes of the data: their weights, and checks against the model and the loss."""
 
+from collections.abc import Sequence
+
+import numpy as np
 from ml_collections import ConfigDict
 
 from vit_jax.data import Source
 from vit_jax.data.features import LABEL, check_inputs
-from vit_jax.errors import UserError, shown
+from vit_jax.errors import UserError, nearest, shown
+
+Weights = str | Sequence[tuple[str, float]]
+"""Value of `objective.class_weights`: "none", "balanced", or weights by the name of a class."""
 
 
 def classes_of_model(config: ConfigDict, source: Source) -> int:
@@ -62,3 +68,36 @@ def _check_loss(config: ConfigDict, source: Source) -> None:
             f"one label, but those of {config.dataset!r} may have several; use "
             "--config.objective.class_weights=none"
         )
+
+
+def class_weights(weights: Weights, source: Source) -> tuple[float, ...] | None:
+    """Return the weight of each class in the training loss; None if all are the same.
+
+    Raises:
+        UserError: a name is none of a class, or all weights of the classes with images are 0.
+    """
+    names = source.class_names
+    if weights == "none":
+        return None
+    if weights == "balanced":
+        return balanced_weights(source.labels, len(names))
+    given = dict(weights)
+    for name in given:
+        if name not in names:
+            raise UserError(
+                f"objective.class_weights names {shown(name)}, which is no class of "
+                f"{source.name!r}{nearest(name, names)}"
+            )
+    return tuple(given.get(name, 1.0) for name in names)
+
+
+def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
+    """Return class weights with which every class has an equal part in the loss.
+
+    With N examples, n of them in a class, and K classes that have any, the weight is N / (K n), so
+    that the weights average to 1 over the examples; a class without examples gets 0. This is the
+    rule of scikit-learn's "balanced", after King and Zeng (2001).
+    """
+    counts = np.bincount(labels, minlength=classes)
+    present = np.count_nonzero(counts)
+    return tuple(float(len(labels) / (present * n)) if n else 0.0 for n in counts)

@@ -10,7 +10,6 @@ from typing import ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
@@ -19,7 +18,8 @@ from vit_jax.evaluation.classification import ClassificationEvaluator
 from vit_jax.evaluation.metrics import NO_ANSWER
 from vit_jax.models import DistilledLogits
 from vit_jax.tasks.base import Loss, Task
-from vit_jax.tasks.classes import classes_of_model
+from vit_jax.tasks.classes import class_weights, classes_of_model
+from vit_jax.tasks.focus import Focus
 from vit_jax.tasks.mixing import Mixing, mix_targets
 from vit_jax.tasks.patch_sizes import AtPatchSize, configured_sizes
 from vit_jax.tasks.registry import register_task
@@ -50,6 +50,7 @@ class Classification(Task):
     classes: their number.
     patch_sizes: of a model for any patch size; each training step draws one. Empty: the model's.
     judged_sizes: patch sizes at which the model is evaluated besides its own.
+    focus: less weight for outputs that are right already, in training only.
 
     A model with two heads is trained on the mean of their logits, which is also its prediction in
     evaluation; `distillation.py` has a separate loss for each head.
@@ -64,6 +65,7 @@ class Classification(Task):
     classes: int = 0
     patch_sizes: tuple[int, ...] = ()
     judged_sizes: tuple[int, ...] = ()
+    focus: Focus = field(default_factory=Focus)
 
     inputs: ClassVar = {"image": IMAGE, "label": LABEL}
     takes_patches: ClassVar = True
@@ -89,9 +91,6 @@ class Classification(Task):
         from vit_jax.tasks.distillation import check_distillation, distilled
 
         config, source, augment = setting.config, setting.source, setting.config.augment
-        weights = None
-        if config.objective.class_weights == "balanced":
-            weights = balanced_weights(source.labels, len(source.class_names))
         task = cls(
             setting.model,
             config.objective.label_smoothing,
@@ -99,10 +98,11 @@ class Classification(Task):
             Mixing(
                 augment.mixup, augment.cutmix, augment.mix_probability, augment.cutmix_probability
             ),
-            weights,
+            class_weights(config.objective.class_weights, source),
             source.multi_label,
             len(source.class_names),
             *configured_sizes(config, setting.model),
+            focus=Focus.of(config),
         )
         check_distillation(config, task, setting.augment)
         return distilled(setting, task) if config.distillation.teacher else task
@@ -214,15 +214,20 @@ class Classification(Task):
         return targets if own_share is None else mix_targets(targets, own_share)
 
     def losses(self, logits: Array, targets: Array, train: bool) -> Float[Array, " batch"]:
-        """Return the cross-entropy of each image; targets are smoothed in training."""
+        """Return the cross-entropy of each image, smoothed and focused in training."""
         smoothing = self.label_smoothing if train else 0.0
         if self.multi_label or self._is_binary(logits):
             targets = (1 - smoothing) * targets + smoothing / 2
         else:
             targets = optax.smooth_labels(targets, smoothing)
-        if self.kind == "softmax":
-            return optax.softmax_cross_entropy(logits, targets)
-        return optax.sigmoid_binary_cross_entropy(logits, targets).mean(-1)
+        if train and self.focus != Focus():
+            focused = self.focus.softmax if self.kind == "softmax" else self.focus.sigmoid
+            losses = focused(logits, targets)
+        elif self.kind == "softmax":
+            losses = optax.softmax_cross_entropy(logits, targets)
+        else:
+            losses = optax.sigmoid_binary_cross_entropy(logits, targets)
+        return losses if self.kind == "softmax" else losses.mean(-1)
 
     def weights(
         self, labels: Array, own_share: Array | None, train: bool
@@ -267,15 +272,3 @@ def _rank(logits: Float[Array, "batch classes"], labels: Array) -> Array:
     true = jnp.take_along_axis(logits, labels[:, None], axis=-1)
     before_label = jnp.arange(logits.shape[-1]) < labels[:, None]
     return jnp.sum((logits > true) | ((logits == true) & before_label), axis=-1)
-
-
-def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:
-    """Return class weights with which every class has an equal part in the loss.
-
-    With N examples, n of them in a class, and K classes that have any, the weight is N / (K n), so
-    that the weights average to 1 over the examples; a class without examples gets 0. This is the
-    rule of scikit-learn's "balanced", after King and Zeng (2001).
-    """
-    counts = np.bincount(labels, minlength=classes)
-    present = np.count_nonzero(counts)
-    return tuple(float(len(labels) / (present * n)) if n else 0.0 for n in counts)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from vit_jax.config.values import Evaluations
 from vit_jax.data import Source
 from vit_jax.evaluation.base import Evaluator, Result, combined
 from vit_jax.evaluation.metrics import nonfinite_warning
@@ -73,6 +74,7 @@ class Loop:
         self.every = {
             kind: experiment.interval(f"{kind}.every") for kind in ("log", "evaluate", "checkpoint")
         }
+        self.patience = Evaluations.count(experiment.config.stop_after)
         self.look_every = experiment.interval("log.diagnostics") if watcher else 0
 
     def train(self) -> bool:
@@ -84,6 +86,8 @@ class Loop:
         self.experiment.schedule(0)  # compiles its parts before the timer starts
         try:
             self._evaluate()  # a signal interrupted it where this run resumes
+            if self._is_over():
+                return True
             with contextlib.closing(self.experiment.train_batches(self.step)) as batches:
                 for batch in self.report.timed(self._watched(batches)):
                     self.state = train_step(self.state, batch)
@@ -93,11 +97,13 @@ class Loop:
                         self.divergence.check_previous(self.state.nonfinite_steps)
                     self._log()
                     self._evaluate()
-                    stopping = self.stop()
-                    if stopping or self._due("checkpoint"):
+                    stopping, over = self.stop(), self._is_over()
+                    if stopping or over or self._due("checkpoint"):
                         self._save()
                     if stopping:
                         return False
+                    if over:
+                        break
         except Interrupted:
             self._save()
             return False
@@ -271,6 +277,23 @@ class Loop:
         sign = 1 if direction == "max" else -1
         before = [sign * line[name] for line in self.log.lines if line.get("best")]
         return sign * metrics[name] > max(before, default=float("-inf"))
+
+    def _is_over(self) -> bool:
+        """Return whether the validation metric has not improved for `stop_after` evaluations."""
+        if self.patience is None:
+            return False
+        lines = [line for line in self.log.lines if line["kind"] == EVALUATE]
+        if not lines or lines[-1]["step"] != self.step:
+            return False  # so that a checkpoint of an earlier step cannot end the run
+        best = max((place for place, line in enumerate(lines) if line.get("best")), default=-1)
+        if len(lines) - 1 - best < self.patience:
+            return False
+        since = f"since step {lines[best]['step']:,}" if best >= 0 else "at all"
+        self.report.say(
+            f"stopped at step {self.step:,} of {self.total:,}: the validation metric has not "
+            f"improved {since}; the best parameters are --checkpoint=best"
+        )
+        return True
 
     def _save(self) -> None:
         """Start writing a checkpoint of this step."""

@@ -473,3 +473,28 @@ def test_a_model_that_has_no_answer_is_told_counted_and_logged_as_json(
     assert np.isnan(outcome.run.result()["loss"])
     assert not fit(tiny_config(changes), tmp_path / "run").trained
     assert outcome.run.metrics_file.read_text().splitlines() == text
+
+
+def test_a_run_ends_after_evaluations_without_a_better_one(tiny_config, tmp_path):
+    """Without learning no evaluation is better than the first. A resumed run ends there too."""
+    changes = {
+        **{"optimizer.learning_rate": "0", "stop_after": "2 evaluations", "evaluate.every": "1"},
+        **{"data.train": "train[:80%]", "data.validation": "train[80%:]", "checkpoint.every": "1"},
+    }
+    config = tiny_config(changes)
+    outcome = fit(config, tmp_path / "run")
+    lines = outcome.run.read_metrics()
+    assert [line["step"] for line in lines if line["kind"] == "evaluate"] == [1, 2, 3]
+    assert (outcome.step, lines[-1]["kind"], lines[-1]["step"]) == (3, "result", 3)
+    assert outcome.run.steps() == [1, 2, 3] and outcome.run.find_step("best") == 1
+
+    kept = outcome.run.metrics_file.read_text().splitlines(keepends=True)
+    outcome.run.metrics_file.write_text("".join(kept[:-1]))  # killed before the result
+    again = fit(config, tmp_path / "run")
+    assert (again.trained, again.result["step"]) == (False, 3)
+    assert again.result["accuracy"] == outcome.result["accuracy"]
+
+
+def test_ending_early_needs_validation_data(tiny_config, tmp_path):
+    with pytest.raises(UserError, match="stop_after = '3 evaluations' compares results on valid"):
+        fit(tiny_config({"stop_after": "3 evaluations"}), tmp_path / "run")

@@ -14,7 +14,18 @@ from vit_jax.config import (
 )
 from vit_jax.config.augment_presets import PRESET_KEYS, PRESETS
 from vit_jax.config.schema import FREE_KEYS, KEYS
-from vit_jax.config.values import Choice, Flag, Integer, Number, Numbers, Rates, Sizes, Span
+from vit_jax.config.values import (
+    Choice,
+    ClassWeights,
+    Evaluations,
+    Flag,
+    Integer,
+    Number,
+    Numbers,
+    Rates,
+    Sizes,
+    Span,
+)
 from vit_jax.errors import UserError
 
 CONFIG = """
@@ -57,6 +68,10 @@ def another_value(key):
         return "7 epochs", "7 epochs"
     if isinstance(allowed, Rates):
         return '(("head/.*", 10), ("pos_embed", 0))', (("head/.*", 10.0), ("pos_embed", 0.0))
+    if isinstance(allowed, ClassWeights):
+        return "cat=2", (("cat", 2.0),)
+    if isinstance(allowed, Evaluations):
+        return "3 evaluations", "3 evaluations"
     return "other", "other"
 
 
@@ -83,6 +98,7 @@ def test_the_keys_that_a_preset_decides_are_those_without_a_default():
     of_weights |= {"data.interpolation", "data.resize", "data.color_management", "data.channels"}
     of_weights |= {"data.max_tokens"}
     of_another_key = {"optimizer.weight_decay_end"}
+    of_another_key |= {"objective.negative_gamma"}
     of_another_key |= {"objective.patch_sizes", "evaluate.patch_sizes"}
     optional = {path for path, key in KEYS.items() if key.optional}
     assert optional == set(PRESET_KEYS) | of_weights | of_another_key
@@ -332,3 +348,34 @@ def test_a_file_may_ask_whether_there_are_weights_to_begin_with():
 def test_a_field_of_a_model_may_be_given_a_value_of_another_type(config_file, before, after):
     config = load_config(config_file, [("model.some", before), ("model.some", after)])
     assert config.model.some == after
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("none", "none"),
+        ("balanced", "balanced"),
+        ("cat=2,red fox=0.5", (("cat", 2.0), ("red fox", 0.5))),
+        ("(('a, b', 2), ('c', 0))", (("a, b", 2.0), ("c", 0.0))),
+        ("{'a=b': 2}", (("a=b", 2.0),)),
+    ],
+)
+def test_class_weights_are_named_in_text_or_python(text, value):
+    config = load_config("digits", {"objective.class_weights": text})
+    assert config.objective.class_weights == value
+    again = restore_config(json.loads(config.to_json()))
+    assert again.objective.class_weights == value
+
+
+@pytest.mark.parametrize("text", ["cat", "cat=", "cat=two", "cat=-1", "=2", "cat=1,cat=2", "()"])
+def test_other_class_weights_are_refused(text):
+    with pytest.raises(UserError, match="objective.class_weights"):
+        load_config("digits", {"objective.class_weights": text})
+
+
+def test_evaluations_without_a_better_one_are_counted():
+    for text, value in [("5", "5 evaluations"), ("1 evaluation", "1 evaluation"), ("", "")]:
+        assert load_config("digits", {"stop_after": text}).stop_after == value
+    for text in ("0", "5 epochs", "-1", "five"):
+        with pytest.raises(UserError, match="stop_after"):
+            load_config("digits", {"stop_after": text})

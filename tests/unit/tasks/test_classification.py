@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from tests.folders import GOLDENS
+from vit_jax.errors import UserError
 from vit_jax.models import DistilledLogits
-from vit_jax.tasks.classification import Classification, balanced_weights
+from vit_jax.tasks.classes import balanced_weights, class_weights
+from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.mixing import Mixing
 
 TARGETS = json.loads((GOLDENS / "training/targets.json").read_text())
@@ -316,3 +318,18 @@ def test_padding_that_is_not_finite_counts_for_nothing():
     )
     assert float(sums["loss"]) == pytest.approx(np.log(2), rel=1e-6)
     assert (float(sums["accuracy"]), float(sums["weight"])) == (1.0, 1.0)
+
+
+class Animals:
+    """A source with three classes."""
+
+    name, class_names = "folder:animals", ("cat", "dog", "red fox")
+    labels = np.array([0, 0, 1, 2])
+
+
+def test_class_weights_by_name():
+    assert class_weights((("dog", 2.0), ("red fox", 0.5)), Animals) == (1.0, 2.0, 0.5)
+    assert class_weights("none", Animals) is None
+    assert class_weights("balanced", Animals) == pytest.approx((2 / 3, 4 / 3, 4 / 3))
+    with pytest.raises(UserError, match="names 'dgo', which is no class.*did you mean 'dog'"):
+        class_weights((("dgo", 2.0),), Animals)

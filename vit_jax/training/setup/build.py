@@ -81,6 +81,7 @@ def build(
     train_source = sources["train"]
     notes: list[str] = []
     if only is None:  # otherwise nothing will be trained
+        checks.check_stop(config, sources)
         config, notes = checks.fit_batch(config, len(train_source))
 
     trained = start.record if start else record

@@ -4,6 +4,7 @@ Each function returns the resolved value or raises `UserError` with both numbers
 and the remedy.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from jax.sharding import Mesh
@@ -49,6 +50,16 @@ def fit_batch(config: ConfigDict, examples: int) -> tuple[ConfigDict, list[str]]
         f"batch_size = {config.batch_size:,} is more than the {examples:,} training images; "
         f"{fitting:,} is used instead"
     ]
+
+
+def check_stop(config: ConfigDict, splits: Collection[str]) -> None:
+    """Raise UserError if the run is to end early and has no validation data."""
+    if config.stop_after and "validation" not in splits:
+        raise UserError(
+            f"stop_after = {config.stop_after!r} compares results on validation data, and there "
+            "are none; use --config.data.train='train[:90%]' "
+            "--config.data.validation='train[90%:]', or leave stop_after empty"
+        )
 
 
 def describe_length(clock: Clock, duration: str) -> list[str]:
