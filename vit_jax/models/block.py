@@ -22,6 +22,7 @@ from vit_jax.models.fields import Checked, Choice, Factory, Positive, factory, f
 from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 from vit_jax.models.layers.residual import DropPath, LayerScale
+from vit_jax.models.token_reduction import Reduction, TokenMap
 
 NormOrder = Annotated[str, Choice("pre", "post", "branch")]
 Remat = Annotated[str, Choice("none", "dots", "full")]
@@ -42,7 +43,9 @@ class Block(Checked):
     "Perceiver", section 3.1). The output is sown as `intermediates/.../out`.
 
     Tokens are whatever the attention takes: `(batch, tokens, width)`, or the map of windows,
-    `(batch, height, width, channels)`.
+    `(batch, height, width, channels)`. With a `reduction` there are fewer of them behind the
+    attention, and the block takes and gives a pair, tokens and their `TokenMap`; the source of this
+    map is sown beside the output.
     """
 
     ROLES: ClassVar[Roles] = {
@@ -66,11 +69,12 @@ class Block(Checked):
     layer_scale: Positive | None = None  # initial value
     drop_path: float = 0.0
     dtype: str = "float32"
+    reduction: Reduction | None = None
 
     @nn.compact
     def __call__(
         self,
-        x: Float[Array, "batch *tokens width"],
+        x: Float[Array, "batch *tokens width"] | tuple[Array, TokenMap],
         context: Float[Array, "batch keys width"] | None = None,
         *,
         train: bool = False,
@@ -78,12 +82,16 @@ class Block(Checked):
         drop_path: Float[Array, ""] | None = None,  # replaces the field if it is traced
         grid: tuple[int, int] | None = None,  # of the patches, the last tokens
         key_mask: Bool[Array, "batch keys"] | None = None,
-    ) -> Float[Array, "batch *tokens width"]:
+    ) -> Float[Array, "batch *tokens width"] | tuple[Array, TokenMap]:
         if self.cross:
             context = make_norm(self, "norm_context")(check_context(x, context))
         norm1 = make_norm(self, "norm1", initial=self.norm_initial)
         norm2 = norm1 if self.parallel else make_norm(self, "norm2", initial=self.norm_initial)
         asked = {"attention_weights": attention_weights, "grid": grid, "key_mask": key_mask}
+        if self.reduction is not None:
+            x, token_map = x
+            sizes = self.reduction.key_sizes(token_map)
+            asked |= {"key_sizes": sizes, "projected": (projected := {})}
         attn = functools.partial(self.attn(name="attn"), context=context, train=train, **asked)
         mlp = functools.partial(self.mlp(name="mlp"), train=train)
 
@@ -100,8 +108,14 @@ class Block(Checked):
             for of, norm, scale in ((attn, norm1, "ls1"), (mlp, norm2, "ls2")):
                 x = x + branch(of, x, norm, scale)
                 x = norm(x) if self.norm_order == "post" else x
+                if of is attn and self.reduction is not None:
+                    with jax.named_scope("token_reduction"):  # a part of its own in costs
+                        x, token_map = self.reduction(x, token_map, **projected)
         self.sow("intermediates", "out", x)
-        return x
+        if self.reduction is None:
+            return x
+        self.sow("intermediates", "source", token_map.source)
+        return x, token_map
 
     def step(
         self,

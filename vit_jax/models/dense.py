@@ -29,6 +29,7 @@ from vit_jax.models.description.receptive import Steps
 from vit_jax.models.description.roles import Roles, model_roles
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked, Classes, Count, DtypeName, Size, pair
+from vit_jax.models.token_reduction import check_all_tokens
 
 CLASSES, SEGMENTATION, DEPTH, DETECTION = "classes", "segmentation", "depth", "detection"
 OWN_FIELDS = (
@@ -72,7 +73,7 @@ class DenseModel(Checked):
             )
         object.__setattr__(self, "backbone_fields", frozen_fields(self.backbone_fields))
         super().__post_init__()
-        _ = self.make_backbone()
+        check_all_tokens(self.make_backbone(), f"{type(self).__name__} reads those of every patch")
 
     def setup(self):
         self.backbone = self.make_backbone()

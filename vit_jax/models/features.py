@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 @struct.dataclass
@@ -23,6 +23,8 @@ class Features:
         prefix: number of tokens before the patches (class, distillation, registers).
         frames: number of time steps of a clip whose patches are in `tokens`; 1 for images.
         stages: for pyramids, one `(batch, height, width, channels)` per stage; None for a ViT.
+        source: of a ViT with fewer tokens than patches: for each of prefix and patches in raster
+            order its place among `tokens`, -1 if it was dropped; None if all are there.
         blocks: of a ViT, the outputs `(batch, prefix + height * width, width)` of the blocks that
             were asked for, before the final norm; None if none were.
     """
@@ -34,6 +36,7 @@ class Features:
     stages: tuple[Float[Array, "batch height width channels"], ...] | None = None
     blocks: tuple[Float[Array, "batch tokens width"], ...] | None = None
     frames: int = struct.field(pytree_node=False, default=1)
+    source: Int[Array, "batch entered"] | None = None
 
 
 def features_of_map(

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from vit_jax.models.description.blocks import Stem
 from vit_jax.models.features import Features
+from vit_jax.models.token_reduction import check_all_tokens
 from vit_jax.models.vit.module import ViT
 
 _WITHOUT_GRID = ("softmax", "talking_heads", "performer")  # types of attention for any tokens
@@ -122,6 +123,7 @@ def stem_of(model: nn.Module) -> Stem:
             f"{type(model).__name__} has no embeddings of separate patches that a mask could "
             "replace; use a ViT, Swin, PVT or ConvNeXt"
         )
+    check_all_tokens(model, "the masked ones are predicted")
     return stem
 
 
@@ -142,6 +144,7 @@ def check_can_drop(model: nn.Module, *, decoded: bool = True) -> None:
             f"{name} has overlapping convolutions before its tokens, which would show the removed "
             "patches to the kept ones; use a plain ViT"
         )
+    check_all_tokens(model, "a part of the patches is removed already")
     grid = model.block_infos()[0].grid
     if decoded and model.built_grid != grid:
         stored, images = ("{} x {}".format(*sides) for sides in (model.built_grid, grid))
@@ -151,6 +154,7 @@ def check_can_drop(model: nn.Module, *, decoded: bool = True) -> None:
         )
     needed = {
         "positions": (model.positions not in ("relative", "rotary"), "sincos2d"),
+        "rotary": (model.rotary == "none", "none"),
         "attention_type": (model.attention_type in _WITHOUT_GRID, "softmax"),
     }
     if decoded:

@@ -21,6 +21,7 @@ from vit_jax.errors import shown
 from vit_jax.models.description import describe, model_roles
 from vit_jax.models.foreign_names import own_field, own_name, stated_size
 from vit_jax.models.inputs import abstract_input
+from vit_jax.models.token_reduction import OF_TOKENS
 from vit_jax.registry import outside, same_place
 
 
@@ -62,6 +63,8 @@ def create_model(name: str, **fields: Any) -> nn.Module:
         if field not in known and field != "parent":
             own = own_field(field, known)
             hint = f"; did you mean {own!r}?" if own else _nearest(field, known)
+            if field in OF_TOKENS:
+                hint = ", because it needs all tokens of its grid; a ViT has it"
             raise ValueError(
                 f"{name} has no field {shown(field)}{hint}; its fields are {', '.join(known)}."
             )

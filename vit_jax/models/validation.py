@@ -24,6 +24,7 @@ from vit_jax.models.fields import (
 )
 from vit_jax.models.inputs import num_frames
 from vit_jax.models.positions.types import POSITION_KINDS
+from vit_jax.models.token_reduction import check_reduction
 
 __all__ = [  # of `fields`, for those who check models by this module
     "check_choice",
@@ -79,6 +80,7 @@ def check_fields(model: "ViT") -> None:
         check_distilled(model)
     if model.attention_type != "softmax":
         check_attention_type(model)
+    check_reduction(model)
 
 
 def check_positions(model: "ViT") -> None:

@@ -174,6 +174,8 @@ class Attention(Checked):
         key_mask: Bool[Array, "batch keys"] | None = None,  # False: padding, which none attends to
         query_positions: Float[Array, "#batch tokens width"] | None = None,
         key_positions: Float[Array, "#batch keys width"] | None = None,
+        key_sizes: Float[Array, "batch keys"] | None = None,  # times that a key counts
+        projected: dict[str, Array] | None = None,  # gets the queries `q` and the keys `k`
     ) -> Float[Array, "batch tokens width"]:
         if self.kind.name != "softmax" and not (context is None and key_mask is None):
             raise ValueError(
@@ -211,6 +213,10 @@ class Attention(Checked):
             q, k, bias = self.positions.enter(q, k, grid, self.param, scheme.positions)
         if key_mask is not None:
             bias = jnp.where(key_mask[:, None, None], 0.0 if bias is None else bias, -jnp.inf)
+        if key_sizes is not None:
+            bias = jnp.log(key_sizes)[:, None, None] + (0.0 if bias is None else bias)
+        if projected is not None:
+            projected |= {"q": q, "k": k}
         if self.causal:
             seen = jnp.tri(x.shape[1], dtype=bool)  # (queries, keys)
             bias = jnp.where(seen, 0.0 if bias is None else bias, -jnp.inf)

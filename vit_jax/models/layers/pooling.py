@@ -44,12 +44,13 @@ class AttentionPooling(Checked):
         train: bool = False,
         attention_weights: bool = False,
         key_mask: Bool[Array, "batch tokens"] | None = None,
+        key_sizes: Float[Array, "batch tokens"] | None = None,
     ) -> Float[Array, "batch width"]:
         batch, _, width = tokens.shape
         probe = self.param("probe", INIT_SCHEMES[self.init_scheme].probe, (1, 1, width))
         probe = jnp.broadcast_to(probe, (batch, 1, width)).astype(tokens.dtype)
         asked = {"train": train, "attention_weights": attention_weights, "key_mask": key_mask}
-        x = factory(Attention, self)(name="attn")(probe, tokens, **asked)
+        x = factory(Attention, self)(name="attn")(probe, tokens, key_sizes=key_sizes, **asked)
         hidden = make_norm(self, name="norm")(x)
         return (x + factory(Mlp, self)(name="mlp")(hidden, train=train))[:, 0]
 
@@ -57,8 +58,15 @@ class AttentionPooling(Checked):
 def mean_of_patches(
     patches: Float[Array, "batch patches width"],
     key_mask: Bool[Array, "batch patches"] | None = None,
+    sizes: Float[Array, "batch patches"] | None = None,
 ) -> Float[Array, "batch width"]:
-    """Return the mean of the patches that are no padding (False in the mask)."""
+    """Return the mean of the patches that are no padding (False in the mask).
+
+    sizes: number of patches that each stands for, where some were merged.
+    """
+    if sizes is not None:
+        total = (patches * sizes[..., None]).sum(axis=1, dtype=jnp.float32)
+        return (total / sizes.sum(axis=1, keepdims=True)).astype(patches.dtype)
     if key_mask is None:
         return patches.mean(axis=1)  # sums in float32, also for bfloat16
     kept = key_mask[..., None]

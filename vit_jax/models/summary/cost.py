@@ -22,6 +22,7 @@ from flax.traverse_util import flatten_dict
 
 from vit_jax.models.attention.implementations import IMPLEMENTATIONS
 from vit_jax.models.inputs import abstract_input
+from vit_jax.models.token_reduction import reduces_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +59,9 @@ class Cost:
 def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
     """Compute the exact cost of a forward pass on one image.
 
-    The blocks of a model with a field `depth` are equal unless it has numbers for every block: two
-    are traced and the others added, since tracing the 48 of ViT-G takes too long. `trace_cost`
-    traces them all.
+    The blocks of a model with a field `depth` are equal unless it has numbers for every block, or
+    reduces tokens: two are traced and the others added, since tracing the 48 of ViT-G takes too
+    long. `trace_cost` traces them all.
 
     Args:
         model: any architecture with the fields `image_size` and `in_channels` whose `__call__` goes
@@ -73,7 +74,7 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
     """
     depth = getattr(model, "depth", 0)
     differ = any(isinstance(getattr(model, name, 0), tuple) for name in ("heads", "mlp_width"))
-    if depth <= 2 or differ:
+    if depth <= 2 or differ or reduces_tokens(model):
         return trace_cost(model, image_size)
     one, two = (trace_cost(model.clone(depth=d), image_size) for d in (1, 2))
 
@@ -186,6 +187,7 @@ _PARTS = {
     "pre_norm": "norms",
     "stem_norm": "norms",
     "ls": "layer scale",
+    "token_reduction": "token reduction",
     "map_head": "attention pooling",
     "pre_logits": "representation",
     "head": "head",

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
-from vit_jax.models import validation
+from vit_jax.models import token_reduction, validation
 from vit_jax.models.attention.implementations import Implementation
 from vit_jax.models.attention.multi_head import QkNorm, QkvBias
 from vit_jax.models.attention.types import AttentionKind, Seed
@@ -123,6 +123,9 @@ class ViT(DescribedViT, nn.Module):
     projection_dropout: float = 0.0  # after the attention's output projection
     mlp_dropout: float = 0.0  # in the MLP, after the activation and after fc2
     position_dropout: float = 0.0  # on tokens once positions are added
+    patch_dropout: token_reduction.Dropped = (
+        0.0  # share of the patches that training leaves out at random
+    )
     drop_path: float = 0.0  # stochastic depth: rate of the last block, from 0 linearly over depth
     layer_scale: Positive | None = None  # initial value; deep DeiT III and DINOv2 use 1e-4 to 1e-5
     qkv_bias: QkvBias = True  # "qv": none for keys (BEiT, EVA-02)
@@ -144,6 +147,12 @@ class ViT(DescribedViT, nn.Module):
     performer_seed: Seed = 0  # what they are made from, the same at every call
     linformer_rank: Count = 64  # mixtures that stand for all keys and values in "linformer"
     local_window: Count = 7  # odd; patches along each side of what a patch sees in "local"
+    tome_r: token_reduction.Pairs = (
+        0  # pairs of similar tokens that every block merges; or one for each
+    )
+    tome_proportional: bool = True  # attention counts a merged token as those it stands for
+    keep_ratio: token_reduction.Kept = 1.0  # of patches, at three blocks; or one for each block
+    keep_fused: bool = True  # the others go on as one token (EViT)
     attention_impl: Implementation = "auto"  # or "xla", "chunked", "cudnn", "pallas"; of the blocks
     remat: Remat = "none"  # the backward pass computes again "full" blocks, or all but "dots"
     scan_layers: bool = False  # one traced block that runs `depth` times; parameters are stacked
@@ -229,17 +238,23 @@ class ViT(DescribedViT, nn.Module):
         blocks: numbers of blocks, from 0, whose outputs are given too; not with `scan_layers`.
         """
         x, grid = self.embed(images, train=train)
+        if train and self.patch_dropout:
+            x = token_reduction.drop_patches(
+                x, self.prefix, self.patch_dropout, self.make_rng("dropout")
+            )
         asked = {"train": train, "attention_weights": attention_weights}
         mask = None if key_mask is None else self._with_prefix(key_mask)
         more = {"grid": grid, "key_mask": mask, "kept": (kept := dict.fromkeys(blocks))}
+        x = token_reduction.start(self, x, key_mask=key_mask, blocks=blocks)
         x = run_blocks(self.blocks, x, self.drop_path_rates, **more, **asked)
+        x, token_map = x if isinstance(x, tuple) else (x, token_reduction.TokenMap())
         if self.pool_norm == "before":
             x = self.norm(x)
-        pooled = self.pool_tokens(x, key_mask=key_mask, **asked)
+        pooled = self.pool_tokens(x, key_mask=key_mask, sizes=token_map.sizes, **asked)
         if self.pool_norm == "after":
             pooled = self.norm(pooled)
         outputs = tuple(kept[number] for number in blocks) or None
-        return Features(x, pooled, grid, self.prefix, blocks=outputs)
+        return Features(x, pooled, grid, self.prefix, None, outputs, source=token_map.source)
 
     def embed(
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
@@ -288,22 +303,27 @@ class ViT(DescribedViT, nn.Module):
         train: bool = False,
         attention_weights: bool = False,
         key_mask: Bool[Array, "batch patches"] | None = None,
+        sizes: Float[Array, "batch tokens"] | None = None,
     ) -> Float[Array, "batch width"]:
         """One vector per image, by `pool`; prefix tokens take no part in "mean" and "map".
 
         key_mask: `(batch, patches)`, False for padding, which takes no part either.
+        sizes: of merged tokens, each of which counts as often.
         """
         if self.pool == "cls":
             return x[:, 0]
         if self.pool == "none":
             return x
         if self.pool == "map":
-            x = x if self.pool_prefix else x[:, self.prefix :]
+            first = 0 if self.pool_prefix else self.prefix
             if key_mask is not None and self.pool_prefix:
                 key_mask = self._with_prefix(key_mask)
             asked = {"attention_weights": attention_weights, "key_mask": key_mask}
-            return self.map_head(x, train=train, **asked)
-        mean = mean_of_patches(x[:, self.prefix :], key_mask)
+            if sizes is not None and self.tome_proportional:
+                asked["key_sizes"] = sizes[:, first:]
+            return self.map_head(x[:, first:], train=train, **asked)
+        sizes = sizes if sizes is None else sizes[:, self.prefix :]
+        mean = mean_of_patches(x[:, self.prefix :], key_mask, sizes)
         return mean if self.pool == "mean" else jnp.concatenate([x[:, 0], mean], axis=-1)
 
     def position_table(
@@ -345,6 +365,7 @@ class ViT(DescribedViT, nn.Module):
             heads=of_block(self.heads, number),
             mlp_width=self.hidden_width(number),
             drop_path=self.drop_path_rates[number],
+            reduction=token_reduction.block_reduction(self, number),
         )
 
     def _attention_pooling(self) -> nn.Module:

@@ -1,0 +1,416 @@
+"""Fewer tokens: blocks of a ViT that merge similar tokens (ToMe) or keep attended ones (EViT).
+
+Both act between the attention and the MLP of a block, have no parameters, and leave the prefix
+tokens alone, in front. Shapes are static: fields say how many tokens every block leaves.
+
+| fields of `ViT` | reduction | source |
+|---|---|---|
+| `tome_r`, `tome_proportional` | `Merge` in every block | Bolya et al. 2023, "Token Merging" |
+| `keep_ratio`, `keep_fused` | `Keep` in three blocks, or those named | Liang et al. 2022, "EViT" |
+| `patch_dropout` | random patches, in training only | Liu et al. 2022, "PatchDropout" |
+
+A block with a reduction takes and gives a pair: tokens, and a `TokenMap` of where all are now.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from vit_jax.errors import shown
+from vit_jax.models.fields import Each, Whole, check_rate, is_number, pair
+
+if TYPE_CHECKING:
+    from vit_jax.models.vit.module import ViT
+
+
+@struct.dataclass
+class TokenMap:
+    """Places of the tokens that entered the first block, among those that are left.
+
+    source: the token that each of them is in now; -1 if it was dropped; None: all are there.
+    sizes: number of entered tokens that each token is the mean of; None: one.
+    """
+
+    source: Int[Array, "batch entered"] | None = None
+    sizes: Float[Array, "batch tokens"] | None = None
+
+    def moved(
+        self,
+        places: Int[Array, "batch tokens"],
+        sizes: Float[Array, "batch left"] | None = None,
+    ) -> "TokenMap":
+        """Return the map after token i moved to `places[i]`; -1: it is dropped."""
+        now = jnp.take_along_axis(places, jnp.maximum(self.source, 0), axis=1)
+        return TokenMap(jnp.where(self.source < 0, -1, now), sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Merge:
+    """Bipartite soft matching: the `r` most similar pairs of tokens become their means.
+
+    Tokens at even places look for the most similar one at an odd place, by the cosine of keys
+    averaged over heads. Means are weighted by sizes. With `proportional` attention adds `log(size)`
+    to the logits of a key, as if the token were there `size` times.
+
+    prefix: tokens in front, which are never merged.
+
+    Source: Bolya et al. 2023, "Token Merging: Your ViT But Faster", section 3; agrees with the
+    authors' `merge.py`.
+    """
+
+    r: int
+    prefix: int
+    proportional: bool = True
+
+    def count(self, tokens: int) -> int:
+        """Return how many of some tokens are left. Raises ValueError for an `r` that is too big."""
+        most = max(tokens - self.prefix, 0) // 2
+        if self.r > most:
+            raise ValueError(
+                f"tome_r={self.r} is more than the {most} pairs that a block can merge of "
+                f"{tokens} tokens, {self.prefix} of them prefix tokens; use a smaller tome_r, or "
+                "one number for every block, 0 in the last ones."
+            )
+        return tokens - self.r
+
+    def key_sizes(self, token_map: TokenMap) -> Float[Array, "batch tokens"] | None:
+        """Return the sizes that attention takes into account; None for none."""
+        return token_map.sizes if self.proportional else None
+
+    def __call__(
+        self,
+        x: Float[Array, "batch tokens width"],
+        token_map: TokenMap,
+        q: Float[Array, "batch tokens heads head_dim"],
+        k: Float[Array, "batch tokens heads head_dim"],
+    ) -> tuple[Float[Array, "batch left width"], TokenMap]:
+        """Return the tokens that are left, even places before odd ones, and their map."""
+        del q
+        left = self.count(x.shape[1])
+        if not self.r:
+            return x, token_map
+        kept, merged, partner = self._match(k)
+        sizes = token_map.sizes
+        if sizes is None:
+            sizes = jnp.ones(x.shape[:2], jnp.float32)
+        places = _at(jnp.zeros(x.shape[:2], jnp.int32), kept, jnp.arange(left))
+        into = _take(places, partner)
+
+        # Few columns: their product is cheaper than a scatter of rows, on accelerators too.
+        columns = jax.nn.one_hot(into, left, axis=1, dtype=jnp.float32)  # (batch, left, r)
+        weighted = x.astype(jnp.float32) * sizes[..., None]
+        total = _take(weighted, kept) + columns @ _take(weighted, merged)
+        new_sizes = _take(sizes, kept) + (columns @ _take(sizes, merged)[..., None])[..., 0]
+        x = (total / new_sizes[..., None]).astype(x.dtype)
+        return x, token_map.moved(_at(places, merged, into), new_sizes)
+
+    def _match(self, k: Array) -> tuple[Array, Array, Array]:
+        """Return tokens by number: kept ones in their new order, merged ones, their partners."""
+        metric = jax.lax.stop_gradient(k).astype(jnp.float32).mean(axis=2)
+        metric /= jnp.maximum(jnp.linalg.norm(metric, axis=-1, keepdims=True), 1e-12)
+        of_even, of_odd = -(-self.prefix // 2), self.prefix // 2  # prefix tokens among them
+        similarity = jnp.einsum("bic,bjc->bij", metric[:, ::2], metric[:, 1::2])
+        similarity = similarity.at[:, :of_even].set(-jnp.inf).at[:, :, :of_odd].set(-jnp.inf)
+        order = jnp.argsort(-similarity.max(axis=2), axis=1)
+        merged, unmerged = order[:, : self.r], order[:, self.r :]
+        if self.prefix:  # without, the authors keep the order by similarity
+            unmerged = jnp.sort(unmerged, axis=1)
+        odd = jnp.broadcast_to(jnp.arange(metric.shape[1] // 2), (len(k), metric.shape[1] // 2))
+        front = jnp.broadcast_to(jnp.arange(self.prefix), (len(k), self.prefix))
+        kept = [front, 2 * unmerged[:, of_even:], 2 * odd[:, of_odd:] + 1]
+        partner = 2 * _take(similarity.argmax(axis=2), merged) + 1
+        return jnp.concatenate(kept, axis=1), 2 * merged, partner
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Reorganisation: the patches with the largest scores go on, sorted by them.
+
+    The score of a token is the attention that the class token pays to it, the mean over heads; of a
+    model without class token the attention that all tokens pay to it on average (Kim et al. 2022,
+    "Learned Token Pruning", equation 3). With `fused` the others become one more token, their sum
+    weighted by scores; it is a patch like others for later blocks.
+
+    ratio: share of the patches that go on, rounded up; 1 keeps all, in their order.
+    prefix: tokens in front, which go on.
+    class_token: whether the first of these is the class token.
+
+    Source: Liang et al. 2022, "Not All Patches are What You Need", sections 3.2 and 3.3; agrees
+    with the authors' `evit.py`.
+    """
+
+    ratio: float
+    prefix: int
+    class_token: bool
+    fused: bool = True
+
+    def count(self, tokens: int) -> int:
+        """Return how many of some tokens are left."""
+        kept = self._kept(tokens)
+        return self.prefix + kept + (self.fused and kept < tokens - self.prefix)
+
+    def _kept(self, tokens: int) -> int:
+        return math.ceil(self.ratio * (tokens - self.prefix))
+
+    def key_sizes(self, token_map: TokenMap) -> None:
+        """Return None: attention counts every token once."""
+
+    def __call__(
+        self,
+        x: Float[Array, "batch tokens width"],
+        token_map: TokenMap,
+        q: Float[Array, "batch tokens heads head_dim"],
+        k: Float[Array, "batch tokens heads head_dim"],
+    ) -> tuple[Float[Array, "batch left width"], TokenMap]:
+        """Return the tokens that are left, the fused one last, and their map."""
+        keep = self._kept(x.shape[1])
+        patches = x[:, self.prefix :]
+        if keep == patches.shape[1]:
+            return x, token_map
+        scores = self._scores(q, k)[:, self.prefix :]
+        order = jnp.argsort(-scores, axis=1)
+        kept, dropped = order[:, :keep], order[:, keep:]
+        parts = [x[:, : self.prefix], _take(patches, kept)]
+        if self.fused:
+            weighted = _take(scores, dropped)[..., None] * _take(patches, dropped)
+            parts.append(weighted.sum(axis=1, keepdims=True).astype(x.dtype))
+        new = jnp.full(scores.shape, self.prefix + keep if self.fused else -1, jnp.int32)
+        new = _at(new, kept, self.prefix + jnp.arange(keep))
+        front = jnp.broadcast_to(jnp.arange(self.prefix), (len(x), self.prefix))
+        places = jnp.concatenate([front, new], axis=1)
+        return jnp.concatenate(parts, axis=1), token_map.moved(places)
+
+    def _scores(self, q: Array, k: Array) -> Float[Array, "batch tokens"]:
+        q = q[:, :1] if self.class_token else q
+        logits = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32)
+        return jax.nn.softmax(logits * q.shape[-1] ** -0.5, axis=-1).mean(axis=(1, 2))
+
+
+Reduction = Merge | Keep
+
+
+def _take(values: Array, index: Int[Array, "batch some"]) -> Array:
+    """Return values by index, `(batch, some, ...)`, in every row of the batch."""
+    more = (1,) * (values.ndim - index.ndim)
+    return jnp.take_along_axis(values, index.reshape(*index.shape, *more), axis=1)
+
+
+def _at(values: Int[Array, "batch n"], index: Int[Array, "batch some"], new: Array) -> Array:
+    """Return the values with new ones at an index in every row of the batch."""
+    rows = jnp.arange(len(values))[:, None]
+    return values.at[rows, index].set(new, unique_indices=True)
+
+
+# ----------------------------------------------------------------------------------- of a model
+
+
+class Share:
+    """A number above 0 and at most 1."""
+
+    def check(self, where: str, field: str, value: Any) -> None:
+        if not is_number(value) or not 0 < value <= 1:
+            raise ValueError(
+                f"{where}: {field}={shown(value)} must be above 0 and at most 1, which keeps all."
+            )
+
+
+class DropShare:
+    """A number from 0 to below 1."""
+
+    def check(self, where: str, field: str, value: Any) -> None:
+        check_rate(where, field, value)
+        if value == 1:
+            raise ValueError(
+                f"{where}: {field}={value} would drop all patches; use a share below 1."
+            )
+
+
+OF_TOKENS = ("tome_r", "tome_proportional", "keep_ratio", "keep_fused", "patch_dropout")
+Pairs = Annotated[int | tuple[int, ...], Each(Whole(0))]
+Kept = Annotated[float | tuple[float, ...], Each(Share())]
+Dropped = Annotated[float, DropShare()]
+
+
+def merge_schedule(r: int, depth: int, inflect: float = 0.0) -> tuple[int, ...]:
+    """Return `tome_r` for every block: from `r (1 - inflect)` linearly to `r (1 + inflect)`.
+
+    inflect: from -1, many tokens merge early (the paper's decreasing schedule), to 1.
+    """
+    if not -1 <= inflect <= 1:
+        raise ValueError(f"merge_schedule: inflect={inflect} must be from -1 to 1")
+    first = int(r * (1.0 - inflect))
+    step = 2 * (r - first) / max(depth - 1, 1)
+    return tuple(int(first + step * i) for i in range(depth))
+
+
+def reduces_tokens(model: Any) -> bool:
+    """Return whether a model may leave fewer tokens than its patches, when it predicts."""
+    return _merges(model) or _keeps_some(model)
+
+
+def block_reduction(model: "ViT", number: int) -> Reduction | None:
+    """Return the reduction of a block; None for all blocks of a model that keeps all tokens."""
+    if _merges(model):
+        r = model.tome_r if isinstance(model.tome_r, int) else model.tome_r[number]
+        return Merge(r, model.prefix, model.tome_proportional)
+    if _keeps_some(model):
+        ratio = model.keep_ratio
+        if isinstance(ratio, tuple):
+            ratio = ratio[number]
+        elif number not in keep_blocks(model.depth):
+            ratio = 1.0
+        return Keep(ratio, model.prefix, model.has_class_token, model.keep_fused)
+    return None
+
+
+def start(
+    model: "ViT",
+    x: Float[Array, "batch tokens width"],
+    *,
+    key_mask: Array | None = None,
+    blocks: tuple[int, ...] = (),
+) -> Float[Array, "batch tokens width"] | tuple[Array, TokenMap]:
+    """Return what the first block takes: tokens, with their map if there will be fewer.
+
+    key_mask, blocks: asked of the model's `features`; they need all tokens.
+
+    Raises:
+        ValueError: there will be fewer, and one of these is asked.
+    """
+    if not reduces_tokens(model):
+        return x
+    if key_mask is not None or blocks:
+        check_all_tokens(model, "a key_mask and outputs of single blocks need all")
+    return x, TokenMap(jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2]))
+
+
+def keep_blocks(depth: int) -> tuple[int, ...]:
+    """Return the blocks that a single `keep_ratio` is for: 3, 6 and 9 of 12, from 0."""
+    return tuple(dict.fromkeys(depth * i // 4 for i in (1, 2, 3)))
+
+
+def token_counts(model: "ViT", patches: int | None = None) -> tuple[int, ...]:
+    """Return the number of tokens after every block, prefix tokens included.
+
+    patches: of an image; None: of the model's own size.
+
+    Raises:
+        ValueError: a block has fewer pairs of tokens than it shall merge; it is named.
+    """
+    if patches is None:
+        sides = zip(pair(model.image_size), pair(model.patch_size), strict=True)
+        patches = math.prod(pixels // patch for pixels, patch in sides)
+    counts, left = [], model.prefix + patches
+    for number in range(model.depth):
+        if (reduction := block_reduction(model, number)) is not None:
+            try:
+                left = reduction.count(left)
+            except ValueError as error:
+                raise ValueError(f"{type(model).__name__}: block {number}: {error}") from error
+        counts.append(left)
+    return tuple(counts)
+
+
+def check_reduction(model: "ViT") -> None:
+    """Raise ValueError for fields that a reduction of tokens, or patch dropout, cannot go with."""
+    fields = [field for field, on in _active(model).items() if on]
+    if not fields:
+        return
+    name, field = type(model).__name__, fields[0]
+    given = f"{field}={shown(getattr(model, field))}"
+    if len(set(fields) - {"patch_dropout"}) > 1:
+        raise ValueError(
+            f"{name}: {given} and keep_ratio={shown(model.keep_ratio)} both reduce tokens; use "
+            "tome_r=0 or keep_ratio=1.0."
+        )
+    needed = {
+        "attention_type": "softmax",
+        "rotary": "none",
+        "pool": (model.pool != "none", "cls", "mean"),
+        "positions": (model.positions not in ("relative", "rotary"), "learned"),
+    }
+    if reduces_tokens(model):
+        needed |= {"parallel": False, "scan_layers": False}
+    for other, wanted in needed.items():
+        fits, *instead = wanted if isinstance(wanted, tuple) else (None, wanted)
+        if not (getattr(model, other) == wanted if fits is None else fits):
+            values = " or ".join(map(repr, instead))
+            raise ValueError(
+                f"{name}: {given} does not go with {other}={shown(getattr(model, other))}, which "
+                f"needs {_WHY[other]}; use {other}={values}, or leave {field} out."
+            )
+    if getattr(model, "takes_patches", False) and reduces_tokens(model):
+        raise ValueError(
+            f"{name}: {given} cannot tell patches from padding, which images of any aspect ratio "
+            f"have; use a ViT, or leave {field} out."
+        )
+    for field in ("tome_r", "keep_ratio"):
+        numbers = getattr(model, field)
+        if isinstance(numbers, tuple) and len(numbers) != model.depth:
+            raise ValueError(
+                f"{name}: {field} has {len(numbers)} numbers, one for each block, but depth="
+                f"{model.depth}; use {model.depth} numbers, or one for all."
+            )
+    token_counts(model)
+
+
+def check_all_tokens(model: Any, reason: str) -> None:
+    """Raise ValueError for a model with fewer tokens than patches, which a use of it needs.
+
+    reason: of the need, as the end of a sentence: "a decoder reads every patch".
+    """
+    for field, on in _active(model).items():
+        if on:
+            off = 1.0 if field == "keep_ratio" else 0
+            raise ValueError(
+                f"{type(model).__name__}: {field}={shown(getattr(model, field))} leaves fewer "
+                f"tokens than patches, but {reason}; use {field}={off}."
+            )
+
+
+_WHY = {
+    "attention_type": "all tokens, or logits that are more than a product of queries and keys",
+    "rotary": "the place of every token in the grid",
+    "positions": "the place of every token in the grid",
+    "pool": "every token as it is",
+    "parallel": "the same tokens in attention and MLP",
+    "scan_layers": "the same tokens in every block",
+}
+
+
+def _active(model: Any) -> dict[str, bool]:
+    return {
+        "tome_r": _merges(model),
+        "keep_ratio": _keeps_some(model),
+        "patch_dropout": getattr(model, "patch_dropout", 0) > 0,
+    }
+
+
+def _merges(model: Any) -> bool:
+    r = getattr(model, "tome_r", 0)
+    return any(r) if isinstance(r, tuple) else r > 0
+
+
+def _keeps_some(model: Any) -> bool:
+    ratio = getattr(model, "keep_ratio", 1.0)
+    return min(ratio, default=1.0) < 1 if isinstance(ratio, tuple) else ratio < 1
+
+
+def drop_patches(
+    x: Float[Array, "batch tokens width"], prefix: int, rate: float, key: Array
+) -> Float[Array, "batch fewer width"]:
+    """Return all prefix tokens and a random part of the patches of every image, in raster order.
+
+    At least one patch is left. Source: Liu et al. 2022, "PatchDropout"; as timm's, with the order
+    of the patches kept.
+    """
+    patches = x.shape[1] - prefix
+    keep = max(1, int(patches * (1 - rate)))
+    noise = jax.random.uniform(key, (len(x), patches))
+    chosen = jnp.sort(jnp.argsort(noise, axis=1)[:, :keep], axis=1)
+    return jnp.concatenate([x[:, :prefix], _take(x[:, prefix:], chosen)], axis=1)
