@@ -13,6 +13,7 @@ from vit_jax.lazy import lazy_names
 if TYPE_CHECKING:
     from vit_jax.data import Preprocessing
     from vit_jax.errors import UserError
+    from vit_jax.export import load_exported
     from vit_jax.inference import Classifier, load, load_pretrained
     from vit_jax.models import Features, create_model, list_models, register
     from vit_jax.process_setup import setup_cpu
@@ -25,6 +26,7 @@ __all__ = [
     "create_model",
     "list_models",
     "load",
+    "load_exported",
     "load_pretrained",
     "register",
     "setup_cpu",
@@ -40,6 +42,7 @@ _HOMES = {
     "create_model": "models",
     "list_models": "models",
     "load": "inference",
+    "load_exported": "export",
     "load_pretrained": "inference",
     "register": "models",
     "setup_cpu": "process_setup",

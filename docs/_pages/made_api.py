@@ -39,6 +39,7 @@ _TOPICS = {
         ("vit_jax.inference", "vit_jax.weights"),
         "Using trained and published models.",
     ),
+    "export": ("Export", ("vit_jax.export",), "Programs and graphs for other software."),
     "analysis": ("Analysis", ("vit_jax.analysis",), "Attention, features, errors and robustness."),
 }
 # Names of these modules that are neither exported nor imported in a guide.

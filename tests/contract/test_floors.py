@@ -8,13 +8,16 @@ from tests.folders import ROOT
 
 FLOORS = {"runs": 1, "weights": 2, "tasks": 3, "evaluation": 3, "training": 4, "inference": 4}
 FLOORS |= {
-    "analysis": 5,
-    "studies": 6,
-    "commands": 7,
-    "cli": 7,
-    "__main__": 7,
+    "export": 5,
+    "compress": 5,
+    "analysis": 6,
+    "studies": 7,
+    "commands": 8,
+    "cli": 8,
+    "__main__": 8,
 }  # others are on floor 0
-PACKAGES = ("models", "data", "weights", "training", "inference", "analysis", "commands")
+PACKAGES = ("models", "data", "weights", "training", "inference", "export", "compress", "analysis")
+PACKAGES += ("commands",)
 # The top of the package names what is in it, and imports that when it is first used.
 FILES = [path for path in sorted((ROOT / "vit_jax").rglob("*.py")) if path.parent.name != "vit_jax"]
 FILES += [path for path in sorted((ROOT / "vit_jax").glob("*.py")) if path.name != "__init__.py"]

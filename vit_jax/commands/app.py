@@ -8,6 +8,7 @@ from vit_jax import __version__
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
 from vit_jax.commands.evaluate import convert, evaluate
+from vit_jax.commands.export import export
 from vit_jax.commands.inspect import attention, inspect, probe, report
 from vit_jax.commands.language import embed, search, zero_shot
 from vit_jax.commands.models import models, summary
@@ -46,7 +47,18 @@ def _of_all_commands(
 
 app.command(context_settings=_TAKES_KEYS)(train)
 app.command()(configs)
-for _command in (predict, evaluate, data, convert, report, attention, inspect, probe, robustness):
+for _command in (
+    predict,
+    evaluate,
+    data,
+    convert,
+    export,
+    report,
+    attention,
+    inspect,
+    probe,
+    robustness,
+):
     app.command()(_command)
 app.command("zero-shot")(zero_shot)
 for _command in (search, embed):

@@ -19,9 +19,12 @@
   tracing, so the compiler cannot choose.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import math
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
 import jax
@@ -41,6 +44,9 @@ MANY_LOGITS = 1024 * 1024
 BLOCK_LOGITS = 256 * 1024
 # Tokens in a tile of JAX's fused kernels.
 PALLAS_TILE = 128
+
+# Implementations of a program for any device, see `portable`; empty: all of them.
+_PORTABLE: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("portable", default=())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +80,30 @@ def choose_implementation(call: AttentionCall) -> tuple[str, str]:
     if call.queries * call.keys >= MANY_LOGITS:
         return "chunked", f"{call.queries} x {call.keys} logits for each head; {obstacle}"
     return "xla", obstacle
+
+
+@contextlib.contextmanager
+def portable(*, blocks: bool = True) -> Iterator[None]:
+    """Context in which attention is what every device computes, whatever a model asks for.
+
+    blocks: whether many tokens are computed by `chunked`, as on a CPU; its loop is nothing for
+        every format of files.
+    """
+    token = _PORTABLE.set(("xla", "chunked") if blocks else ("xla",))
+    try:
+        yield
+    finally:
+        _PORTABLE.reset(token)
+
+
+def portable_choice(implementation: str, call: AttentionCall) -> str:
+    """Return the implementation of a call: the one asked for, unless the context needs another."""
+    legal = _PORTABLE.get()
+    if not legal or implementation in legal:
+        return implementation
+    anywhere = dataclasses.replace(call, backend="cpu", compute_capability=None)
+    chosen, _ = choose_implementation(anywhere)
+    return chosen if chosen in legal else "xla"
 
 
 def find_obstacle(implementation: str, call: AttentionCall) -> str | None:

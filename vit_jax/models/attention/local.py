@@ -76,7 +76,7 @@ def local_attention(
 
     def with_prefix(x: Array) -> Array:
         in_front = x[:, None, :prefix]
-        in_front = jnp.broadcast_to(in_front, (len(x), tiles, *in_front.shape[2:]))
+        in_front = jnp.broadcast_to(in_front, (x.shape[0], tiles, *in_front.shape[2:]))
         return jnp.concatenate([in_front, by_tile(x, margin=True)], axis=2)
 
     window_bias = jnp.where(_visible_in_tiles(rows, columns), 0.0, -jnp.inf)

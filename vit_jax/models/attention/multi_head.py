@@ -81,6 +81,7 @@ def attention(
         weights=return_weights,
         **kernels.describe_device(),
     )
+    implementation = kernels.portable_choice(implementation, call)
     if implementation == "auto":
         implementation, _ = kernels.choose_implementation(call)
     elif obstacle := kernels.find_obstacle(implementation, call):

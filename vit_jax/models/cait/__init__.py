@@ -121,7 +121,7 @@ class ClassAttention(Checked):
     ) -> Float[Array, "batch width"]:
         shape = (1, 1, tokens.shape[-1])
         token = self.param("cls_token", INIT_SCHEMES[self.init_scheme].class_token, shape)
-        x = jnp.broadcast_to(token, (len(tokens), *shape[1:])).astype(tokens.dtype)
+        x = jnp.broadcast_to(token, (tokens.shape[0], *shape[1:])).astype(tokens.dtype)
         for i, block in enumerate(self.blocks):
             block = block(name=f"class_blocks_{i}")
             x = block(x, tokens, train=train, attention_weights=attention_weights)

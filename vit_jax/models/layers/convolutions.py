@@ -145,7 +145,9 @@ class GroupNorm(Checked):
         validation.check_multiple("GroupNorm", "channels", channels, "groups", self.groups)
         scale = self.param("scale", self.scale_init, (channels,))
         bias = self.param("bias", nn.initializers.zeros_init(), (channels,))
-        grouped = x.astype(jnp.float32).reshape(len(x), -1, self.groups, channels // self.groups)
+        grouped = x.astype(jnp.float32).reshape(
+            x.shape[0], -1, self.groups, channels // self.groups
+        )
         centred = centre(grouped, (1, 3))
         variance = jnp.square(centred).mean(axis=(1, 3), keepdims=True)
         normal = (centred * jax.lax.rsqrt(variance + self.epsilon)).reshape(x.shape)

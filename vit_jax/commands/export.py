@@ -1,0 +1,38 @@
+"""Command `export`: a trained model as a program or graph, or as files of another library."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vit_jax.commands.options import Checkpoint, Raw, Run, parse_checkpoint
+from vit_jax.text import tell, to_json
+
+
+def export(
+    run: Run,
+    folder: Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Target: stablehlo, onnx or openvino; timm, huggingface, torchvision or openclip."
+        ),
+    ] = "stablehlo",
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+) -> None:
+    """Export a trained model: as a program (StableHLO), a graph (ONNX), or to other libraries."""
+    from vit_jax.export.targets import LIBRARIES, export_run
+
+    found = export_run(run, folder, to, checkpoint=parse_checkpoint(checkpoint), raw=raw)
+    if as_json:
+        return print(to_json({"folder": folder, **found}))
+    names = sorted(path for path in Path(folder).expanduser().iterdir())
+    sizes = ", ".join(f"{path.name} ({path.stat().st_size:,} bytes)" for path in names)
+    tell(f"{folder} holds {found['model']}, step {found['step']}: {sizes}")
+    if to in LIBRARIES:
+        return
+    for name, output in found["outputs"].items():
+        shape = ", ".join(map(str, output["shape"]))
+        tell(f"{name:>14}  ({shape}) {output['meaning']}")
