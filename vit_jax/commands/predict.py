@@ -233,7 +233,7 @@ def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageR
             line: dict[str, Any] = {"error": str(result.error)}
         else:
             guesses = classifier.top_classes(result.probabilities, top)
-            line = {"classes": [guess._asdict() for guess in guesses]}
+            line = classifier.to_json(guesses)
         print(to_json({"image": result.name, **line}))
 
     return report
