@@ -79,14 +79,14 @@ def measure(folder: Path, seeds: int, steps: int, **of_teacher) -> str:
     return "\n".join(rows) + "\n"
 
 
-def write_rows(page: Path, rows: str) -> None:
-    """Replace the rows in a page."""
+def write_rows(page: Path, rows: str, first: str = FIRST, last: str = LAST) -> None:
+    """Replace the rows in a page, between two lines."""
     text = page.read_text("utf-8")
-    before, _, rest = text.partition(FIRST)
-    _, mark, after = rest.partition(LAST)
+    before, _, rest = text.partition(first)
+    _, mark, after = rest.partition(last)
     if not mark:
-        raise SystemExit(f"{page} has no place for the rows, between {FIRST!r} and {LAST!r}")
-    page.write_text(before + FIRST + rows + LAST + after, "utf-8")
+        raise SystemExit(f"{page} has no place for the rows, between {first!r} and {last!r}")
+    page.write_text(before + first + rows + last + after, "utf-8")
 
 
 def main() -> None:

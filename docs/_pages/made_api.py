@@ -36,8 +36,8 @@ _TOPICS = {
     ),
     "weights": (
         "Weights and inference",
-        ("vit_jax.inference", "vit_jax.weights"),
-        "Using trained and published models.",
+        ("vit_jax.inference", "vit_jax.weights", "vit_jax.compress"),
+        "Using trained and published models, and making them smaller.",
     ),
     "export": ("Export", ("vit_jax.export",), "Programs and graphs for other software."),
     "analysis": ("Analysis", ("vit_jax.analysis",), "Attention, features, errors and robustness."),

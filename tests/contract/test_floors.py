@@ -11,7 +11,6 @@ FLOORS |= {
     "export": 5,
     "compress": 5,
     "analysis": 6,
-    "serving": 7,
     "studies": 7,
     "commands": 8,
     "cli": 8,

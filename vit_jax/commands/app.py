@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from vit_jax import __version__
+from vit_jax.commands.compress import distill, quantize, soup
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
 from vit_jax.commands.evaluate import convert, evaluate
@@ -14,7 +15,6 @@ from vit_jax.commands.language import embed, search, zero_shot
 from vit_jax.commands.models import models, summary
 from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
-from vit_jax.commands.serve import serve
 from vit_jax.commands.studies import compare
 from vit_jax.commands.train import train
 
@@ -62,8 +62,11 @@ for _command in (
 ):
     app.command()(_command)
 app.command("zero-shot")(zero_shot)
-for _command in (search, embed, serve):
+for _command in (search, embed):
     app.command()(_command)
 app.command()(compare)
+for _command in (quantize, soup):
+    app.command()(_command)
+app.command(context_settings=_TAKES_KEYS)(distill)
 app.command()(models)
 app.command(context_settings=_TAKES_KEYS)(summary)

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,8 @@ from vit_jax.startup import STOPPED, ignore_signals, unwind_on_signals
 from vit_jax.text import tell
 
 if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
     from vit_jax.training.callbacks import Observer
     from vit_jax.training.setup.experiment import Experiment
 
@@ -51,7 +54,7 @@ def train(
 
     if keys:
         return print_keys(context.args)
-    overrides = _overrides(context.args)
+    overrides = parse_overrides(context.args)
     if not config:
         names = ", ".join(list_configs())
         raise UserError(
@@ -59,7 +62,18 @@ def train(
         )
     settings = load_config(config, overrides)
     folder = Path(workdir or Path("runs") / find_config(config)[0].stem)
+    run_training(settings, folder, coordinator, processes, process, timeout)
 
+
+def run_training(
+    settings: "ConfigDict",
+    folder: Path,
+    coordinator: str = "",
+    processes: int | None = None,
+    process: int | None = None,
+    timeout: int = 100,
+) -> None:
+    """Train a configuration in a run folder, and print its result; options as of `train`."""
     from vit_jax.training import fit
     from vit_jax.training.compile_cache import use_compile_cache
     from vit_jax.training.distributed import processes as distributed
@@ -101,7 +115,15 @@ def train(
     print_last_screen(outcome.run, outcome.result)
 
 
-_FLAGS = ("--config", "--workdir", "--coordinator", "--processes", "--process", "--timeout")
+_FLAGS = (
+    "--config",
+    "--workdir",
+    "--coordinator",
+    "--processes",
+    "--process",
+    "--timeout",
+    "--keys",
+)
 
 
 def _draw_all(*arguments: Any) -> None:
@@ -118,13 +140,17 @@ def _watch(experiment: "Experiment") -> "Observer":
     return Monitor(experiment)
 
 
-def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
+def parse_overrides(
+    arguments: list[str], command: str = "train", options: Sequence[str] = _FLAGS
+) -> list[tuple[str, str]]:
     """Return pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
     pairs, rest = [], list(arguments)
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         if not flag.startswith("--config."):
-            raise UserError(f"train has no argument {shown(flag)}{_nearest_flag(flag)}")
+            raise UserError(
+                f"{command} has no argument {shown(flag)}{_nearest_flag(flag, options)}"
+            )
         if not equals:
             if not rest or rest[0].startswith("--"):
                 raise UserError(f"{flag} needs a value: {flag}=VALUE")
@@ -133,11 +159,11 @@ def _overrides(arguments: list[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _nearest_flag(flag: str) -> str:
+def _nearest_flag(flag: str, options: Sequence[str]) -> str:
     """Return a suggestion: an option, or a key without its `--config.`."""
     from vit_jax.config.aliases import suggest_key
 
-    flags = [*_FLAGS, "--keys", "--help"]
+    flags = [*options, "--help"]
     if not flag.startswith("-"):
         return f"; use one of {', '.join(flags)} and --config.KEY=VALUE"
     if hint := nearest(flag, flags, cutoff=0.75):

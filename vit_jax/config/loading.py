@@ -90,12 +90,21 @@ def load_config(
     return _with_preset(config)
 
 
-def restore_config(record: Mapping) -> ConfigDict:
-    """Return the configuration stored in a run folder, validated like any other."""
-    config = default_config()
-    _import_plugins(dict(flatten(record)), "plugins in config.json")
+def restore_config(
+    record: Mapping, overrides: Sequence[tuple[str, Any]] | Mapping[str, Any] = ()
+) -> ConfigDict:
+    """Return the configuration stored in a run folder, validated like any other.
+
+    overrides: as for `load_config`.
+    """
+    config, overrides = default_config(), list(_pairs(overrides))
+    said = dict([*flatten(record), *overrides])
+    _import_plugins(said, "plugins in config.json")
+    task = said.get("task", config.task)
     for path, value in flatten(record):
-        _set(config, path, value, source="config.json", task=record.get("task", config.task))
+        _set(config, path, value, source="config.json", task=task)
+    for path, value in overrides:
+        _set(config, path, _from_text(path, value), source="the command line", task=task)
     return _with_preset(config)
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 
 from vit_jax.errors import UserError, writing
 from vit_jax.export.obstacles import export_error
 from vit_jax.inference.predictor import BATCH, Predictor
 from vit_jax.models.attention.implementations import portable
+from vit_jax.runs.checkpoint_files import leaves
 from vit_jax.weights.io.safetensors_file import write_safetensors
 
 PROGRAM = "model.stablehlo"
@@ -39,7 +39,7 @@ def write_stablehlo(folder: Path, predictor: Predictor) -> dict[str, Any]:
     Raises:
         UserError: the model has an operation that StableHLO cannot take; with its layer.
     """
-    weights = flatten_dict(jax.device_get(predictor.variables), sep="/")
+    weights = leaves(jax.device_get(predictor.variables))
     beside = sum(leaf.nbytes for leaf in weights.values()) > LARGEST_INSIDE
     exported = trace(predictor, weights if beside else None)
     with writing(folder / PROGRAM):
@@ -53,9 +53,12 @@ def trace(predictor: Predictor, weights: dict[str, np.ndarray] | None) -> export
     """Return the program of a predictor; with `weights` it takes them by path, else has its own."""
     [batch] = export.symbolic_shape(BATCH)
     images = predictor.inputs["images"].of_batch(batch)
+    paths, structure = list(leaves(predictor.variables)), jax.tree.structure(predictor.variables)
 
     def with_weights(weights, images):
-        return predictor.function(unflatten_dict(weights, sep="/"), images)
+        # Not by splitting paths: kernels of a quantized run are no dictionaries.
+        variables = jax.tree.unflatten(structure, [weights[path] for path in paths])
+        return predictor.function(variables, images)
 
     def alone(images):
         # Behind a barrier XLA does not compute with them in advance, so that bits stay the same.

@@ -180,21 +180,6 @@ class Classifier(Predictor):
         for batch, outputs in self._batches(images, batch_size, run):
             yield from self._results(batch, outputs["logits"])
 
-    def batch_results(self, batch: ReadBatch) -> list[Float32[np.ndarray, " classes"] | UserError]:
-        """Return the probabilities of each image of a preprocessed batch.
-
-        In place of an image whose outputs are not finite numbers is the error.
-        """
-        logits = np.asarray(self.logits(batch.images))[: len(batch.names)]
-        return [
-            result.probabilities if result.error is None else result.error
-            for result in self._results(batch, logits)
-        ]
-
-    def to_json(self, result: Sequence[Prediction]) -> dict[str, Any]:
-        """Return classes as values of JSON, under the name `classes`."""
-        return {"classes": [guess._asdict() for guess in result]}
-
     def top_classes(
         self, probabilities: Float32[np.ndarray, " classes"], top: int | None = None
     ) -> list[Prediction]:
@@ -240,9 +225,9 @@ class Classifier(Predictor):
 
     def _kept_program(self, variables: dict[str, Any], images: jax.ShapeDtypeStruct):
         record = self._record.to_json()
-        parts = ("name", "fields", "preprocessing", "format")
+        parts = ("name", "fields", "preprocessing", "format", "quantization")
         return program(
-            {part: record[part] for part in parts},
+            {part: record.get(part) for part in parts},
             self._forward,
             (variables, images),
             # The code of a user's architecture may change without a new version.

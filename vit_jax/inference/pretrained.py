@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import sys
-from pathlib import Path
 
 from vit_jax.errors import UserError
 from vit_jax.inference.classifier import Classifier
@@ -12,6 +11,7 @@ from vit_jax.inference.predictor import Predictor
 from vit_jax.models import create_model
 from vit_jax.models.text import text_tower
 from vit_jax.runs import ModelRecord, RunDir
+from vit_jax.runs.derived import check_empty, make_folder
 from vit_jax.weights.adapt import adapt, merge_lora, padding_note
 from vit_jax.weights.class_names import names_of_outputs, read_class_names
 from vit_jax.weights.convert import write_pretrained
@@ -117,7 +117,7 @@ def convert(
     Raises:
         UserError: the weights cannot be read, or the folder cannot be written.
     """
-    _check_empty(folder)
+    check_empty(folder)  # before weights are downloaded
     if not image_tower and has_two_towers(place_of(source)[0], part):
         if class_names is not None:
             raise UserError(
@@ -137,7 +137,7 @@ def convert(
         names, outputs = read_class_names(class_names), len(record.class_names)
         names = names_of_outputs(names, outputs, background_first=background_first)
         record = dataclasses.replace(record, class_names=names)
-    _make(folder)
+    make_folder(folder)
     if to == RUN:
         run = RunDir(folder)
         run.write_variables(variables, record)
@@ -180,7 +180,7 @@ def convert_two_towers(
     tokenizer = find_tokenizer(source, tower.length)
     if tokenizer is not None:
         tokenizer.check_tower(tower)
-    _make(folder)
+    make_folder(folder)
     if to == RUN:
         run = RunDir(folder)
         run.write_variables(variables, record)
@@ -208,27 +208,12 @@ def convert_with_decoder(
     Raises:
         UserError: there is no decoder, or the folder cannot be written.
     """
-    _check_empty(folder)
+    check_empty(folder)  # before weights are downloaded
     check_library(to)
     found = read_masked_autoencoder(source, hints)
-    _make(folder)
+    make_folder(folder)
     write_masked_autoencoder(folder, to, found)
     return found.record
-
-
-def _check_empty(folder: str | os.PathLike) -> None:
-    """Raise UserError if a folder holds anything; before weights are downloaded."""
-    if Path(folder).is_dir() and any(Path(folder).iterdir()):
-        raise UserError(f"{folder} is not empty; choose another output folder")
-
-
-def _make(folder: str | os.PathLike) -> None:
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be written: {error.strerror}; choose another output folder"
-        ) from error
 
 
 def change(record: ModelRecord, variables: dict, **changes) -> tuple[ModelRecord, dict]:

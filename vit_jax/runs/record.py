@@ -11,7 +11,7 @@ from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import same_form
 from vit_jax.data.sources.source import Source
-from vit_jax.errors import UserError, shown
+from vit_jax.errors import UserError
 from vit_jax.plugins import import_installed, import_plugins, module_names
 
 FORMAT = 2
@@ -33,6 +33,8 @@ class ModelRecord:
     plugins: modules to import first, for an architecture of a user.
     options: the fields of the task that its configuration set, such as a width of a decoder.
     head_classes: names of the classes of each head of a model with several, where it has some.
+    quantization: bits of the kernels and the type of activations, see
+        `vit_jax.models.quantized`; empty: all parameters are float32.
     source_config: the configuration of the library that wrote the weights, for writing them back;
         empty if the parameters have changed.
     """
@@ -51,11 +53,12 @@ class ModelRecord:
     encoder: str = ""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     head_classes: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    quantization: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON values."""
         record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("options", "head_classes"):
+        for name in ("options", "head_classes", "quantization"):
             if not record[name]:
                 del record[name]
         return {**record, "preprocessing": self.preprocessing.to_dict()}
@@ -91,6 +94,10 @@ class ModelRecord:
     def alone(self) -> "ModelRecord":
         """Return the record of the model without the other modules of its task."""
         return dataclasses.replace(self, encoder="")
+
+    def dequantized(self) -> "ModelRecord":
+        """Return the record of the same model with all its parameters in float32."""
+        return dataclasses.replace(self, quantization={})
 
     def label_names(self) -> tuple[str, ...] | None:
         """Return the names of the classes, by which data are labelled; None if they have none."""
@@ -146,30 +153,6 @@ class ModelRecord:
             if classes == len(self.class_names)
             else unnamed_classes(classes),
         )
-
-    def used_with(self, fields: Mapping[str, Any]) -> "ModelRecord":
-        """Return the record with fields that change the computation and no parameter.
-
-        Raises:
-            UserError: a field is none of these, or the model does not take its value.
-        """
-        if not fields:
-            return self
-        from vit_jax.models.token_fields import OF_TOKENS
-
-        free = (*OF_TOKENS, "attention_impl", "dtype")
-        for field in fields:
-            if field not in free:
-                raise UserError(
-                    f"{shown(field)} of a trained model cannot be changed in use; fields that can "
-                    f"are {', '.join(free)}"
-                )
-        changed = dataclasses.replace(self, fields={**self.fields, **fields})
-        try:
-            changed.create_model()
-        except UserError as error:
-            raise UserError(str(error.__cause__ or error)) from error
-        return changed
 
     def create_model(self):
         """Return the module of the parameters; UserError if this version cannot create it.

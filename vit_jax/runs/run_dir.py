@@ -268,13 +268,15 @@ class RunDir:
         return wanted
 
     def read_variables(
-        self, which: int | str = "last", *, raw: bool = False
+        self, which: int | str = "last", *, raw: bool = False, in_float: bool = False
     ) -> tuple[dict[str, Any], int]:
         """Read model variables ({"params": ..., and any other collections}) as numpy, and the step.
 
         If the run has averaged parameters, they are returned unless `raw` is set. The model and the
         devices that wrote them are not needed. All arrays are compared with their checksums. If
         `which` is "last" and that checkpoint is damaged, the previous one is read, with a message.
+        The kernels of a quantized run are `vit_jax.models.quantized.Quantized`, or float32 if
+        `in_float` is set.
         """
         from vit_jax.runs import checkpoint_files  # Orbax is slow to import
 
@@ -289,11 +291,11 @@ class RunDir:
                 raise  # the checkpoint is not the cause
             except Exception as error:  # Orbax raises various types for a damaged file
                 if self._is_replaced(which, candidate):
-                    return self.read_variables(which, raw=raw)
+                    return self.read_variables(which, raw=raw, in_float=in_float)
                 reason = str(error).split("\n")[0][:200]
                 tell(f"checkpoint {candidate} in {self.path} cannot be read: {reason}", error=True)
                 continue
-            return self._as_the_model_has_them(variables), candidate
+            return self._as_the_model_has_them(variables, in_float), candidate
         raise UserError(
             f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
             "copy or train again"
@@ -307,6 +309,10 @@ class RunDir:
         from vit_jax.runs import checkpoint_files
 
         saved = {} if record is None else {"model": record.to_json()}
+        if record is not None and record.quantization:
+            from vit_jax.models.quantized import packed
+
+            variables = packed(variables)
         checkpoint_files.write_variables(self.checkpoints, variables, saved)
 
     def _is_replaced(self, which: int | str, step: int) -> bool:
@@ -329,11 +335,16 @@ class RunDir:
                 error=True,
             )
 
-    def _as_the_model_has_them(self, variables: dict[str, Any]) -> dict[str, Any]:
+    def _as_the_model_has_them(self, variables: dict[str, Any], in_float: bool) -> dict[str, Any]:
         """Stack or unstack blocks as the run's model does; its layout may have changed since."""
         if not self.model_file.exists():
             return variables
         record = self.read_model()
+        if record.quantization:
+            from vit_jax.models.quantized import dequantized, unpacked
+
+            variables = unpacked(variables, record.quantization["activations"])
+            return dequantized(variables) if in_float else variables
         if not record.fields.get("scan_layers") and not _has_stacked_blocks(variables):
             return variables  # the usual case; creating the model takes a second
         from vit_jax.models.stacking import stack_blocks, unstack_blocks

@@ -40,8 +40,8 @@ def open_weights(
             "weights may not import; install and review that module, and import it first "
             "(--config.plugins)"
         )
-    variables, _ = run.read_variables()
-    return record.alone(), record.of_encoder(variables)
+    variables, _ = run.read_variables(in_float=True)
+    return record.dequantized().alone(), record.of_encoder(variables)
 
 
 def place_of(

@@ -23,8 +23,10 @@ FIELDS |= {"width": 4, "depth": 1, "heads": 1}
 COMMANDS = {
     "attention": ["{image}", "--output={out}.png"],
     "evaluate": ["folder:{data}"],
+    "export": ["{out}"],
     "inspect": ["--only=positions", "--output={out}"],
     "predict": ["{image}"],
+    "quantize": ["{out}"],
     "probe": ["--dataset=folder:{data}", "--neighbours=1", "--output={out}.png"],
     "robustness": ["folder:{data}", "--only=contrast", "--output={out}"],
     "embed": ["{image}", "--output={out}.npy"],
@@ -103,7 +105,7 @@ def test_every_command_reads_the_parameters_asked_for(
     asked = []
     run = of_texts if command in OF_TEXTS else run
 
-    def read_variables(self, which="last", *, raw=False):
+    def read_variables(self, which="last", *, raw=False, in_float=False):
         asked.append(raw)
         raise UserError("that is all this test wants to know")
 

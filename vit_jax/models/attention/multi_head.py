@@ -7,6 +7,7 @@ always float32.
 
 from typing import Annotated, ClassVar
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
@@ -18,7 +19,7 @@ from vit_jax.models.attention.types import AttentionType, mix_tokens
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked, Choice, Count, Depth, Positive, check_choice
 from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
-from vit_jax.models.layers.linear import LowRank, Rank, flat_dot_general
+from vit_jax.models.layers.linear import Dense, LowRank, Rank, flat_dot_general
 from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 from vit_jax.models.positions.types import AttentionPositions
 from vit_jax.models.validation import check_multiple
@@ -259,13 +260,12 @@ class Attention(Checked):
         if self.attention_norm:
             joint = mixed.reshape(*mixed.shape[:2], -1)
             mixed = make_norm(self, name="norm")(joint).reshape(mixed.shape)
-        out = nn.DenseGeneral(
+        out = Dense(
             width,
-            axis=(-2, -1),
+            axes=2,
             use_bias=self.linear_bias,
             kernel_init=scheme.branch_end(self.depth),  # sees (heads * head_dim, width)
             dtype=self.dtype,
-            dot_general=flat_dot_general,
             name="out",
         )(mixed)
         return nn.Dropout(self.projection_dropout)(out, deterministic=not train)
@@ -294,7 +294,8 @@ class QueryKeyValue(Checked):
         key_positions: Float[Array, "#batch keys width"] | None = None,
     ) -> tuple[Array, Array, Array]:
         shape = (3, self.heads, self.head_dim)
-        kernel = self.param("kernel", INIT_SCHEMES[self.init_scheme].qkv, (x.shape[-1], *shape))
+        init = INIT_SCHEMES[self.init_scheme].qkv
+        kernel = self.param("kernel", init, (x.shape[-1], *shape), unbox=False)
         bias = None
         if self.use_bias:
             rows = 2 if self.use_bias == "qv" else 3
@@ -304,8 +305,8 @@ class QueryKeyValue(Checked):
 
         def project(tokens: Array, which: slice) -> list[Array]:
             """Compute one product for neighbours among q, k, v, then split it."""
-            tokens, weights = tokens.astype(self.dtype), kernel[:, which].astype(self.dtype)
-            projected = flat_dot_general(tokens, weights)
+            weights = jax.tree.map(lambda part: part[:, which], kernel)  # it may be quantized
+            projected = flat_dot_general(tokens, weights, dtype=self.dtype)
             if bias is not None:
                 projected = projected + bias[which].astype(self.dtype)
             return [projected[:, :, i] for i in range(projected.shape[2])]

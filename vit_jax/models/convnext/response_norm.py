@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked
 from vit_jax.models.initializers import INIT_SCHEMES
-from vit_jax.models.layers.linear import flat_dot_general
+from vit_jax.models.layers.linear import Dense
 from vit_jax.models.layers.mlp import ACTIVATIONS
 
 
@@ -65,13 +65,12 @@ class ResponseNormMlp(Checked):
     ) -> Float[Array, "batch height width channels"]:
         scheme = INIT_SCHEMES[self.init_scheme]
 
-        def dense(features: int, name: str) -> nn.Dense:
-            return nn.Dense(
+        def dense(features: int, name: str) -> Dense:
+            return Dense(
                 features,
                 kernel_init=scheme.kernel,
                 bias_init=scheme.mlp_bias,
                 dtype=self.dtype,
-                dot_general=flat_dot_general,
                 name=name,
             )
 

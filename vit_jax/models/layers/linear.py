@@ -1,4 +1,4 @@
-"""Products of flat tokens, and additions of low rank to linear layers (LoRA)."""
+"""Linear layers of tokens, whose kernels may be quantized, and their low-rank updates (LoRA)."""
 
 import math
 from typing import Annotated, ClassVar
@@ -6,19 +6,23 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.typing import Dtype
+from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Float
 
 from vit_jax.models.description.roles import Role, Roles
 from vit_jax.models.fields import Checked, Whole
+from vit_jax.models.quantized import Quantized, dequantized, is_quantized
 
 Rank = Annotated[int, Whole(0)]  # of low-rank updates; 0: none
 
 
 def flat_dot_general(
-    x: Array, kernel: Array, dimension_numbers=None, precision=None, preferred_element_type=None
+    x: Float[Array, "*tokens_and_contracted"],
+    kernel: Float[Array, "*contracted_and_features"] | Quantized,
+    axes: int = 1,
+    dtype: Dtype = jnp.float32,
 ) -> Array:
-    """Compute `jax.lax.dot_general` of the last axes of `x` with the first of `kernel`, flattened.
+    """Contract the last axes of `x` with the first of `kernel`, as a product of two flat matrices.
 
     The gradient of a kernel is then a product of two plain matrices. With separate batch and token
     axes, XLA (0.10, on CPU) copies the other factor into a transposed layout and, for each copy,
@@ -27,21 +31,51 @@ def flat_dot_general(
     Args:
         x: `(*leading, *contracted)`.
         kernel: `(*contracted, *features)`.
-        dimension_numbers: as from linen's Dense and DenseGeneral; None: one contracted axis.
+        axes: number of contracted axes.
+        dtype: of the product and its result.
 
     Returns:
         `(*leading, *features)`.
     """
-    count = len(dimension_numbers[0][0]) if dimension_numbers else 1
-    leading, features = x.shape[: x.ndim - count], kernel.shape[count:]
-    contracted = math.prod(kernel.shape[:count])
-    flat = jax.lax.dot(
-        x.reshape(math.prod(leading), contracted),
-        kernel.reshape(contracted, math.prod(features)),
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+    shape = kernel.values.shape if is_quantized(kernel) else kernel.shape
+    leading, features = x.shape[: x.ndim - axes], shape[axes:]
+    contracted = math.prod(shape[:axes])
+    x = x.reshape(math.prod(leading), contracted)
+    if is_quantized(kernel) and kernel.activations == "int8":
+        flat = kernel.product(x, contracted).astype(dtype)
+    else:
+        kernel = dequantized(kernel).astype(dtype).reshape(contracted, math.prod(features))
+        flat = jax.lax.dot_general(x.astype(dtype), kernel, (((1,), (0,)), ((), ())))
     return flat.reshape(*leading, *features)
+
+
+class Dense(Checked):
+    """Linear layer of tokens, `flat_dot_general` and a bias.
+
+    Its parameters are those of linen's Dense and DenseGeneral, with the same initial values.
+
+    features: of the result. axes: number of contracted axes of the input, its last.
+    """
+
+    features: int
+    axes: int = 1
+    use_bias: bool = True
+    kernel_init: Initializer = nn.initializers.lecun_normal()  # sees (inputs, features)
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*tokens_and_contracted"]) -> Float[Array, "*tokens out"]:
+        contracted = x.shape[x.ndim - self.axes :]
+        kernel = self.param("kernel", self._initial_kernel, contracted, unbox=False)
+        y = flat_dot_general(x, kernel, self.axes, self.dtype)
+        if self.use_bias:
+            y = y + self.param("bias", self.bias_init, (self.features,)).astype(self.dtype)
+        return y
+
+    def _initial_kernel(self, key: Array, contracted: tuple[int, ...]) -> Array:
+        flat = self.kernel_init(key, (math.prod(contracted), self.features), jnp.float32)
+        return flat.reshape(*contracted, self.features)
 
 
 class LowRank(Checked):
@@ -63,5 +97,5 @@ class LowRank(Checked):
         width = x.shape[-1]
         down = self.param("down", nn.initializers.normal(width**-0.5), (width, self.rank))
         up = self.param("up", nn.initializers.zeros_init(), (self.rank, *self.features))
-        x = flat_dot_general(x.astype(self.dtype), down.astype(self.dtype))
-        return flat_dot_general(x, up.astype(self.dtype))
+        x = flat_dot_general(x, down, dtype=self.dtype)
+        return flat_dot_general(x, up, dtype=self.dtype)

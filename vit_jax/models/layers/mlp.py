@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked, Choice, Depth, Hidden, Positive
 from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
-from vit_jax.models.layers.linear import LowRank, Rank, flat_dot_general
+from vit_jax.models.layers.linear import Dense, LowRank, Rank
 from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 
 
@@ -80,13 +80,12 @@ class Mlp(Checked):
         scheme = INIT_SCHEMES[self.init_scheme]
 
         def dense(x: Array, features: int, name: str, kernel_init: Any) -> Array:
-            layer = nn.Dense(
+            layer = Dense(
                 features,
                 use_bias=self.linear_bias,
                 kernel_init=kernel_init,
                 bias_init=scheme.mlp_bias,
                 dtype=self.dtype,
-                dot_general=flat_dot_general,
                 name=name,
             )
             if not self.lora_rank:

@@ -18,7 +18,7 @@ from vit_jax.models.attention.windows import fit_windows, relative_index
 from vit_jax.models.description.roles import Role, Roles, kernel_and_bias
 from vit_jax.models.fields import Checked, Choice, Count, Positive
 from vit_jax.models.initializers import INIT_SCHEMES, SchemeName
-from vit_jax.models.layers.linear import flat_dot_general
+from vit_jax.models.layers.linear import Dense
 from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.positions.continuous import ContinuousBias
 
@@ -101,12 +101,11 @@ class WindowAttention(Checked):
         if attention_weights:
             mixed, weights = mixed
             self.sow("intermediates", "weights", weights)
-        out = nn.DenseGeneral(
+        out = Dense(
             width,
-            axis=(-2, -1),
+            axes=2,
             kernel_init=scheme.kernel,
             dtype=self.dtype,
-            dot_general=flat_dot_general,
             name="out",
         )(mixed)
         return windows.put_back(nn.Dropout(self.projection_dropout)(out, deterministic=not train))
@@ -183,12 +182,11 @@ class PatchMerging(Checked):
         x = x.reshape(batch, rows, 2, columns, 2, channels).transpose(0, 1, 3, 4, 2, 5)
         x = x.reshape(batch, rows, columns, 4 * channels)
         norm = LayerNorm(epsilon=self.norm_eps, dtype=self.dtype, name="norm")
-        reduction = nn.Dense(
+        reduction = Dense(
             2 * channels,
             use_bias=False,
             kernel_init=INIT_SCHEMES[self.init_scheme].kernel,
             dtype=self.dtype,
-            dot_general=flat_dot_general,
             name="reduction",
         )
         return reduction(norm(x)) if self.norm_order == "pre" else norm(reduction(x))

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from vit_jax.config import differences, restore_config
 from vit_jax.errors import UserError
 from vit_jax.runs import RunDir
+from vit_jax.runs.derived import is_derived
 from vit_jax.runs.lock import run_lock
 from vit_jax.training.logging.reporter import Reporter
 
@@ -31,6 +32,12 @@ def claimed(run: RunDir, config: ConfigDict, report: Reporter) -> Iterator[None]
             f"{run.path} holds {', '.join(run.leftover_files())} but no {run.config_file.name}, "
             "so their run is unknown; choose another --workdir, or start again with "
             "--config.resume=never (the old files are kept beside the new run)"
+        )
+    if is_derived(run):
+        raise UserError(
+            f"{run.path} holds the parameters of a model that was made from other runs, without a "
+            f"training that could resume; train from it in another folder, with "
+            f"--config.init_from={run.path}, or start again here with --config.resume=never"
         )
     with run_lock(run, report.say):
         _keep_config(run, config, report)

@@ -144,13 +144,13 @@ def _fields(
 
 def _of_run(run: RunDir) -> TaskWeights:
     """Return the model of a run at its last checkpoint."""
-    record = run.read_model()
+    record = run.read_model().dequantized()
     if record.task != _TASK:
         raise UserError(
             f"{run.path} has no decoder, because its task is {record.task!r}; name a run of the "
             f"task {_TASK!r}"
         )
-    variables, _ = run.read_variables()
+    variables, _ = run.read_variables(in_float=True)
     decoder = variables["params"]["decoder"]
     fields = {
         "decoder_width": int(decoder["embed"]["kernel"].shape[1]),

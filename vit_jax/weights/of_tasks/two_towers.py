@@ -204,13 +204,13 @@ def _shapes(options: Options, image_width: int) -> dict[str, Any]:
 
 def _of_run(run: RunDir) -> TaskWeights:
     """Return the model of a run at its last checkpoint."""
-    record = run.read_model()
+    record = run.read_model().dequantized()
     if record.task != TASK:
         raise UserError(
             f"{run.path} has no text tower, because its task is {record.task!r}; name a run of the "
             f"task {TASK!r}"
         )
-    variables, _ = run.read_variables()
+    variables, _ = run.read_variables(in_float=True)
     image = record.of_encoder(variables)
     if set(image) != {"params"}:
         raise UserError(

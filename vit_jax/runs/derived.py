@@ -1,0 +1,96 @@
+"""Run folders that are made from others: quantized, averaged, or otherwise changed.
+
+Such a folder has the parameters alone, as checkpoint 0. Data, classes and tokenizer stay those of
+the run that it is made from, so that everything but training works with it as with any run.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vit_jax.errors import UserError
+from vit_jax.runs.record import ModelRecord
+from vit_jax.runs.run_dir import RunDir
+
+
+def check_empty(folder: str | os.PathLike) -> None:
+    """Raise UserError if a folder that is to be written holds anything."""
+    path = Path(folder).expanduser()
+    if path.is_dir() and any(path.iterdir()):
+        raise UserError(f"{folder} is not empty; choose another output folder")
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{folder} is a file; choose another output folder")
+
+
+def make_folder(folder: str | os.PathLike) -> None:
+    """Create a folder. Raises UserError if it cannot be written."""
+    try:
+        Path(folder).expanduser().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror}; choose another output folder"
+        ) from error
+
+
+def read_finished(
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+) -> tuple[RunDir, ModelRecord, dict[str, Any], int]:
+    """Return a run, its record, and the variables and step of a checkpoint.
+
+    Args:
+        path: a run folder.
+        checkpoint: as for `vit_jax.load`; "last" is that of a finished training.
+        raw: the raw parameters, if the run has their moving average too.
+
+    Raises:
+        UserError: no run, an unfinished or damaged one, or no such checkpoint.
+    """
+    run = RunDir(path)
+    record = run.read_model()
+    step = run.find_step(checkpoint)
+    if checkpoint == "last" and is_in_training(run):
+        raise UserError(
+            f"{path} is not finished: its last checkpoint is that of step {step:,}; train it to "
+            f"the end, or name the checkpoint with --checkpoint={step}"
+        )
+    variables, step = run.read_variables(step, raw=raw)  # no other one if that is damaged
+    return run, record, variables, step
+
+
+def is_in_training(run: RunDir) -> bool:
+    """Return whether a training has begun in a folder and has not finished."""
+    return run.metrics_file.exists() and run.result() is None
+
+
+def is_derived(run: RunDir) -> bool:
+    """Return whether the checkpoints of a folder hold parameters without the state of training."""
+    last = run.read_last_record()
+    return bool(last) and "data" not in last
+
+
+def write_derived(
+    folder: str | os.PathLike, source: RunDir, record: ModelRecord, variables: Mapping[str, Any]
+) -> RunDir:
+    """Write the folder of a run that is made from another, and return it.
+
+    Args:
+        folder: it must be empty or missing.
+        source: the run whose data, and tokenizer if there is one, are those of the new one.
+        record: of the new model. variables: of all modules of its task.
+
+    Raises:
+        UserError: the folder holds something, or cannot be written.
+    """
+    check_empty(folder)
+    make_folder(folder)
+    run = RunDir(folder)
+    run.write_variables(dict(variables), record)
+    for name in ("config_file", "split_file", "training_images_file"):
+        if getattr(source, name).exists():
+            shutil.copy(getattr(source, name), getattr(run, name))
+    if source.tokenizer.is_dir():
+        shutil.copytree(source.tokenizer, run.tokenizer)
+    run.write_model(record)  # last: before it, the folder is no run
+    return run
