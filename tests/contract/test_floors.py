@@ -11,6 +11,7 @@ FLOORS |= {
     "export": 5,
     "compress": 5,
     "analysis": 6,
+    "serving": 7,
     "studies": 7,
     "commands": 8,
     "cli": 8,

@@ -15,6 +15,7 @@ from vit_jax.commands.language import embed, search, zero_shot
 from vit_jax.commands.models import models, summary
 from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
+from vit_jax.commands.serve import serve
 from vit_jax.commands.studies import compare
 from vit_jax.commands.train import train
 
@@ -62,7 +63,7 @@ for _command in (
 ):
     app.command()(_command)
 app.command("zero-shot")(zero_shot)
-for _command in (search, embed):
+for _command in (search, embed, serve):
     app.command()(_command)
 app.command()(compare)
 for _command in (quantize, soup):

@@ -11,10 +11,12 @@ from vit_jax.commands.options import (
     AsJson,
     Checkpoint,
     Dataset,
+    Fields,
     Raw,
     Run,
     Split,
     parse_checkpoint,
+    parse_fields,
     parse_sides,
 )
 from vit_jax.commands.output import in_words, print_per_class
@@ -33,6 +35,7 @@ def evaluate(
     dataset: Dataset = "",
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
+    field: Fields = None,
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Print recall and precision of every class.")
     ] = False,
@@ -53,11 +56,12 @@ def evaluate(
     if evaluator:
         if per_class:
             raise UserError("--per-class needs the evaluator of the task; omit one of the options")
-        return _print_by(evaluator, run, data or dataset, split, checkpoint, raw, as_json)
+        fields = parse_fields(field)
+        return _print_by(evaluator, run, data or dataset, split, checkpoint, raw, fields, as_json)
     from vit_jax.evaluation.metrics import nonfinite_warning
     from vit_jax.training.open_run import open_run
 
-    reopened = open_run(run, data or dataset, split)
+    reopened = open_run(run, data or dataset, split, parse_fields(field))
     experiment, source = reopened.experiment, reopened.source(split)
     variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)
     with progress_bars("images") as show:
@@ -84,7 +88,14 @@ def evaluate(
 
 
 def _print_by(
-    evaluator: str, run: str, dataset: str, split: str, checkpoint: str, raw: bool, as_json: bool
+    evaluator: str,
+    run: str,
+    dataset: str,
+    split: str,
+    checkpoint: str,
+    raw: bool,
+    fields: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """Evaluate by one evaluator, and print its metrics."""
     from vit_jax.training.evaluate_by import evaluate_by
@@ -97,6 +108,7 @@ def _print_by(
             split=split,
             checkpoint=parse_checkpoint(checkpoint),
             raw=raw,
+            fields=fields,
             shown=lambda batches, source: _watched(batches, len(source), show),
         )
     metrics = {"examples": 0, **judged.metrics}

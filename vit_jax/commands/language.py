@@ -60,16 +60,13 @@ def zero_shot(
         if path:
             check_file(option, path)
     names = _names(images)
-    class_names = _listed(classes, "classes")
-    if not class_names:
-        raise UserError("there are no classes; give --classes=CAT,DOG, or --classes=@FILE")
-    templates = _templates(template)
+    listed, templates = class_names(classes), templates_of(template)
     from vit_jax.commands.predict import report_classes
     from vit_jax.inference.find_images import read_lists
 
     stream = read_lists(names)
     towers = _load(model, tokenizer, checkpoint, raw)
-    classifier = towers.classifier(class_names, templates)
+    classifier = towers.classifier(listed, templates)
     if report := towers.tokenizer.cut_report():
         tell(report, error=True)
     report_classes(
@@ -194,6 +191,31 @@ def embed(
         raise UserError(f"{failed:,} of {failed + len(rows):,} images could not be read")
 
 
+def class_names(text: str) -> list[str]:
+    """Return the classes of `--classes=A,B`, or the lines of `--classes=@FILE`.
+
+    Raises UserError if there are none.
+    """
+    if text.startswith("@"):
+        return _lines(text[1:], "classes")
+    found = [item.strip() for item in text.split(",") if item.strip()]
+    if not found:
+        raise UserError("there are no classes; give --classes=CAT,DOG, or --classes=@FILE")
+    return found
+
+
+def templates_of(given: list[str] | None) -> tuple[str, ...]:
+    """Return the sentences of `--template`, or a dozen for photos."""
+    from vit_jax.data.text.templates import TEMPLATES, check_templates, read_templates
+
+    if not given:
+        return TEMPLATES
+    found: list[str] = []
+    for one in given:
+        found += read_templates(one[1:]) if one.startswith("@") else [one]
+    return check_templates(found, "--template")
+
+
 # ----------------------------------------------------------------------------------------- inside
 
 
@@ -209,13 +231,6 @@ def _names(images: list[str] | None) -> list[str]:
     return images
 
 
-def _listed(text: str, option: str) -> list[str]:
-    """Return the items of `A,B` or the lines of `@FILE`."""
-    if text.startswith("@"):
-        return _lines(text[1:], option)
-    return [item.strip() for item in text.split(",") if item.strip()]
-
-
 def _lines(path: str, option: str) -> list[str]:
     """Return the lines of a text file, without empty ones."""
     try:
@@ -228,17 +243,6 @@ def _lines(path: str, option: str) -> list[str]:
     if not any(lines):
         raise UserError(f"--{option}: {path} is empty; write one on each line")
     return [line for line in lines if line]
-
-
-def _templates(given: list[str] | None) -> tuple[str, ...]:
-    from vit_jax.data.text.templates import TEMPLATES, check_templates, read_templates
-
-    if not given:
-        return TEMPLATES
-    found: list[str] = []
-    for one in given:
-        found += read_templates(one[1:]) if one.startswith("@") else [one]
-    return check_templates(found, "--template")
 
 
 def _embedded(

@@ -1,7 +1,7 @@
 """Shared command-line options and their parsers: runs, checkpoints, layers, sizes."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,14 @@ Raw = Annotated[
     bool,
     typer.Option("--raw", help="Use the raw parameters instead of their moving average."),
 ]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        help="Field of the model to change, such as tome_r=8 or keep_ratio=0.7; repeatable.",
+        metavar="NAME=VALUE",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
 
 
@@ -25,6 +33,19 @@ def parse_checkpoint(text: str) -> int | str:
     if text.isdecimal():
         return int(text)
     raise UserError(f"--checkpoint={text} is invalid; use last, best or a step")
+
+
+def parse_fields(texts: list[str] | None) -> dict[str, Any]:
+    """Parse fields of a model, `tome_r=8`."""
+    from vit_jax.config import literal
+
+    fields = {}
+    for text in texts or ():
+        field, equals, value = text.partition("=")
+        if not field or not equals:
+            raise UserError(f"--field={text} is invalid; use NAME=VALUE, such as tome_r=8")
+        fields[field.replace("-", "_")] = literal(value)
+    return fields
 
 
 def parse_layer(text: str) -> int:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vit_jax.commands.options import Checkpoint, Raw, Run, check_file, parse_checkpoint
+from vit_jax.commands.options import (
+    Checkpoint,
+    Fields,
+    Raw,
+    Run,
+    check_file,
+    parse_checkpoint,
+    parse_fields,
+)
 from vit_jax.errors import EXIT_STOPPED, UserError
 from vit_jax.startup import unwind_on_signals
 from vit_jax.text import printable, to_json
@@ -30,6 +38,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="Number of classes per image.")] = 3,
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
+    field: Fields = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per image.")] = False,
     as_csv: Annotated[
         str, typer.Option("--csv", help="CSV file for the top classes, one per row.")
@@ -66,11 +75,12 @@ def predict(
                 f"{run} is no classifier of images; use --output=FOLDER for what it gives, without "
                 "--csv and --submission"
             )
-        predictor = load(run, parse_checkpoint(checkpoint), raw=raw)
+        predictor = load(run, parse_checkpoint(checkpoint), raw=raw, **parse_fields(field))
         return _write_files(predictor, stream, output)
     _check_outputs(as_csv, output, submission, overwrite)
     keep_programs()
-    classifier = load_classifier(run, parse_checkpoint(checkpoint), raw=raw)
+    fields = parse_fields(field)
+    classifier = load_classifier(run, parse_checkpoint(checkpoint), raw=raw, **fields)
     form = None
     if submission:
         from vit_jax.inference.submission import Submission
@@ -233,7 +243,7 @@ def _as_json_lines(classifier: "Classifier", top: int) -> Callable[[int, "ImageR
             line: dict[str, Any] = {"error": str(result.error)}
         else:
             guesses = classifier.top_classes(result.probabilities, top)
-            line = {"classes": [guess._asdict() for guess in guesses]}
+            line = classifier.to_json(guesses)
         print(to_json({"image": result.name, **line}))
 
     return report

@@ -40,6 +40,7 @@ _SHORT = {
     "data.crop": "crop_pct center_crop crop",
     "data.interpolation": "interpolation train_interpolation",
     "data.holdout": "val_split test_split val_ratio valid_size test_size validation_split holdout",
+    "data.limit": "max_train_samples num_samples subset_size num_train_images limit_train_batches",
     "data.mean": "mean image_mean",
     "data.on_decode_error": "strict",
     "data.sampling": "sampler sampling balanced oversample weighted_sampler",

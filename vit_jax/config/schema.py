@@ -68,6 +68,9 @@ KEYS: dict[str, Key] = {
         Text(),
     ),
     "data.train": Key("train", "split to train on, or a part: train[:90%]", Text(filled=True)),
+    "data.limit": Key(
+        0, "largest number of training images, drawn by class and split_seed; 0: all", Integer()
+    ),
     "data.validation": Key(
         "", "part of the training data that selects the best checkpoint; empty: none", Text()
     ),

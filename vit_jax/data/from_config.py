@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.registry import list_splits, open_source
 from vit_jax.data.sources.source import Source
+from vit_jax.data.sources.subset import stratified
 from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
 from vit_jax.text import tell
@@ -21,6 +22,8 @@ def open_sources(
     texts: TextOptions | None = None,
 ) -> dict[str, Source]:
     """Open the splits that a configuration names; they must share no images.
+
+    Of the training split `data.limit` examples are kept.
 
     texts: what turns captions into ids; without a tokenizer, the one of the training split serves
         all of them. None: captions are ignored.
@@ -45,6 +48,9 @@ def open_sources(
         if texts is not None and texts.tokenizer is None:
             texts = dataclasses.replace(texts, tokenizer=sources[name].tokenizer)
     check_splits(config, sources)
+    if config.data.limit:
+        train = stratified(sources["train"], config.data.limit, config.data.split_seed)
+        sources["train"] = train
     return sources
 
 

@@ -180,6 +180,21 @@ class Classifier(Predictor):
         for batch, outputs in self._batches(images, batch_size, run):
             yield from self._results(batch, outputs["logits"])
 
+    def batch_results(self, batch: ReadBatch) -> list[Float32[np.ndarray, " classes"] | UserError]:
+        """Return the probabilities of each image of a preprocessed batch.
+
+        In place of an image whose outputs are not finite numbers is the error.
+        """
+        logits = np.asarray(self.logits(batch.images))[: len(batch.names)]
+        return [
+            result.probabilities if result.error is None else result.error
+            for result in self._results(batch, logits)
+        ]
+
+    def to_json(self, result: Sequence[Prediction]) -> dict[str, Any]:
+        """Return classes as values of JSON, under the name `classes`."""
+        return {"classes": [guess._asdict() for guess in result]}
+
     def top_classes(
         self, probabilities: Float32[np.ndarray, " classes"], top: int | None = None
     ) -> list[Prediction]:

@@ -108,6 +108,10 @@ class Detector(Predictor):
             for i in order
         ]
 
+    def to_json(self, result: Sequence[Found]) -> dict[str, Any]:
+        """Return what was found as values of JSON, under the name `objects`."""
+        return {"objects": [{**found._asdict(), "box": list(found.box)} for found in result]}
+
     def detect(
         self,
         images: ImageLike | Iterable[ImageLike],

@@ -44,6 +44,10 @@ class Encoder(Predictor):
         """Return the features of one image."""
         return outputs["features"]
 
+    def to_json(self, result: Float32[np.ndarray, " width"]) -> dict[str, Any]:
+        """Return features as values of JSON, under the name `features`."""
+        return {"features": result.tolist()}
+
     def features(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
     ) -> Float32[np.ndarray, "images width"]:

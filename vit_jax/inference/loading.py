@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import os
+from typing import Any
 
 from vit_jax.errors import UserError
 from vit_jax.inference.classifier import Classifier
@@ -23,7 +24,7 @@ _OF_TASKS = {
 
 
 def load(
-    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False, **fields: Any
 ) -> Predictor:
     """Load the predictor of a run folder: `load("runs/digits").predict("seven.png")`.
 
@@ -37,17 +38,20 @@ def load(
         path: a run folder, as written by training.
         checkpoint: "last", "best" (on validation data, if the run had any), or a step.
         raw: use the raw parameters of a run that also has their moving average.
+        fields: of the model, to change how it computes: `tome_r=8` or `keep_ratio=0.7` for fewer
+            tokens, `dtype`, `attention_impl`.
 
     Raises:
-        UserError: there is no such run or checkpoint, or the module of its task is missing.
+        UserError: there is no such run or checkpoint, the module of its task is missing, or the
+            model does not take a field.
     """
     run = RunDir(path)
-    record = run.read_model()
+    record = run.read_model().used_with(fields)
     return _read(run, record, predictor_class(record), checkpoint, raw)
 
 
 def load_classifier(
-    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False
+    path: str | os.PathLike, checkpoint: int | str = "last", *, raw: bool = False, **fields: Any
 ) -> Classifier:
     """Load the classifier of a run folder as `load` does.
 
@@ -55,7 +59,7 @@ def load_classifier(
         UserError: there is no such run or checkpoint, or it is loaded as no classifier.
     """
     run = RunDir(path)
-    record = run.read_model()
+    record = run.read_model().used_with(fields)
     kind = predictor_class(record)
     if not issubclass(kind, Classifier):
         has = "and has no classes" if not record.class_names else f"and is a {kind.__name__}"
@@ -78,18 +82,19 @@ def load_model(
     *,
     raw: bool = False,
     at_one_size: bool = True,
+    **fields: Any,
 ) -> Predictor:
     """Load the model of a run folder, whatever its task: a `Classifier` or an `Encoder`.
 
     It is what the commands that look inside a model need, with all kernels in float32.
 
     Args:
-        path, checkpoint, raw: as for `load`.
+        path, checkpoint, raw, fields: as for `load`.
         at_one_size: whether a model for images of any aspect ratio gets them squashed to one size,
             so that all have one grid.
     """
     run = RunDir(path)
-    record = run.read_model().dequantized()
+    record = run.read_model().dequantized().used_with(fields)
     if at_one_size and record.preprocessing.max_tokens:
         preprocessing = dataclasses.replace(record.preprocessing, max_tokens=0, resize="squash")
         record = dataclasses.replace(record, preprocessing=preprocessing)

@@ -153,6 +153,10 @@ class Predictor:
         del size
         return self.result(outputs)
 
+    def to_json(self, result: Any) -> dict[str, Any]:
+        """Return a result as values of JSON by name; by default its arrays as lists."""
+        return result_to_json(result)
+
     def write(
         self, folder: str | Path, stem: str, result: Any, image: UInt8[np.ndarray, "h w c"]
     ) -> list[Path]:
@@ -222,6 +226,14 @@ class Predictor:
         if running is not None:
             yield _fetched(*running)
 
+    def batch_results(self, batch: ReadBatch) -> list[Any]:
+        """Return the result of each image of a preprocessed batch, without those of padding."""
+        _, outputs = _fetched(batch, self.run(batch.images))
+        return [
+            self.sized_result({name: rows[i] for name, rows in outputs.items()}, size)
+            for i, size in enumerate(batch.sizes)
+        ]
+
     def run(self, images: UInt8[np.ndarray, "batch h w c"]) -> Outputs:
         """Return the outputs of preprocessed images, on the device.
 
@@ -254,6 +266,27 @@ class Predictor:
         """Return shape and type of an output for one image, computing nothing."""
         image = self.inputs["images"].of_batch(1)
         return jax.eval_shape(self.function, self.variables, image)[name]
+
+
+def result_to_json(result: Any) -> dict[str, Any]:
+    """Return a result as values of JSON; one without names is called `result`."""
+    value = _json_value(result)
+    return value if isinstance(value, dict) else {"result": value}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _json_value(one) for name, one in value.items()}
+    if hasattr(value, "_asdict"):  # a named tuple
+        return _json_value(value._asdict())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {field.name: _json_value(getattr(value, field.name)) for field in fields}
+    if isinstance(value, list | tuple):
+        return [_json_value(one) for one in value]
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return np.asarray(value).tolist()
+    return value if isinstance(value, str | bool | int | float | None) else str(value)
 
 
 def _fetched(batch: ReadBatch, outputs: Outputs) -> tuple[ReadBatch, dict[str, np.ndarray]]:

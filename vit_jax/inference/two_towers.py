@@ -132,6 +132,10 @@ class TwoTowers(Predictor):
         """Return the vector of one image."""
         return outputs["vectors"]
 
+    def to_json(self, result: Float32[np.ndarray, " width"]) -> dict[str, Any]:
+        """Return a vector as values of JSON, under the name `vector`."""
+        return {"vector": result.tolist()}
+
     def encode_image(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE
     ) -> Float32[np.ndarray, "images width"]:

@@ -11,7 +11,7 @@ from vit_jax.data.features import LABEL, check_inputs
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import same_form
 from vit_jax.data.sources.source import Source
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, shown
 from vit_jax.plugins import import_installed, import_plugins, module_names
 
 FORMAT = 2
@@ -153,6 +153,30 @@ class ModelRecord:
             if classes == len(self.class_names)
             else unnamed_classes(classes),
         )
+
+    def used_with(self, fields: Mapping[str, Any]) -> "ModelRecord":
+        """Return the record with fields that change the computation and no parameter.
+
+        Raises:
+            UserError: a field is none of these, or the model does not take its value.
+        """
+        if not fields:
+            return self
+        from vit_jax.models.token_fields import OF_TOKENS
+
+        free = (*OF_TOKENS, "attention_impl", "dtype")
+        for field in fields:
+            if field not in free:
+                raise UserError(
+                    f"{shown(field)} of a trained model cannot be changed in use; fields that can "
+                    f"are {', '.join(free)}"
+                )
+        changed = dataclasses.replace(self, fields={**self.fields, **fields})
+        try:
+            changed.create_model()
+        except UserError as error:
+            raise UserError(str(error.__cause__ or error)) from error
+        return changed
 
     def create_model(self):
         """Return the module of the parameters; UserError if this version cannot create it.

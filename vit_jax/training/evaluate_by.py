@@ -6,8 +6,9 @@ judged = evaluate_by("linear_probe", "hf://google/vit-base-patch16-224", dataset
 judged.metrics["linear_accuracy"]
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -55,6 +56,7 @@ def evaluate_by(
     split: str = "test",
     checkpoint: int | str = "last",
     raw: bool = False,
+    fields: Mapping[str, Any] = MappingProxyType({}),
     shown: Callable[[Any, Source], Any] = lambda batches, source: batches,
 ) -> Judged:
     """Return the metrics of a trained model by the evaluator of a name.
@@ -65,6 +67,7 @@ def evaluate_by(
         dataset: data in place of the run's own, with a training split and any classes.
         split: the held-out split.
         checkpoint, raw: of a run.
+        fields: of its model, to change how it computes (`ModelRecord.used_with`).
         shown: passes the batches of a source on, such as to show the progress.
 
     Raises:
@@ -80,7 +83,7 @@ def evaluate_by(
             f"{model} was not trained here, so it has no data; name a data set (--dataset=DATASET)"
         )
     if trained_here and not (dataset and issubclass(kind, Probe)):
-        return _by_its_task(name, model, dataset, split, checkpoint, raw, shown)
+        return _by_its_task(name, model, dataset, split, checkpoint, raw, fields, shown)
     if not issubclass(kind, Probe):
         raise UserError(
             f"the evaluator {name!r} needs the task of a run that was trained here; {model} has "
@@ -91,15 +94,16 @@ def evaluate_by(
         record, variables = record.alone(), record.of_encoder(variables)
     else:
         (record, variables), step = open_weights(model), None
+    record = record.used_with(fields)
     config = restore_config(run.read_config()) if trained_here else default_config()
     sources = open_probe_sources(config, dataset, split)
     metrics, unreadable = _by_its_features(name, record, variables, sources, shown)
     return Judged(metrics, step, sources["test"].split, unreadable)
 
 
-def _by_its_task(name, model, dataset, split, checkpoint, raw, shown) -> Judged:
+def _by_its_task(name, model, dataset, split, checkpoint, raw, fields, shown) -> Judged:
     """Return the metrics of a run with the task and the devices of its experiment."""
-    opened = open_run(model)
+    opened = open_run(model, fields=fields)
     experiment, judging = opened.experiment, opened.experiment.judging
     evaluator = _find(judging, name)
     if dataset:

@@ -7,7 +7,10 @@ reopened.experiment.preprocessing
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -53,19 +56,25 @@ class OpenedRun:
         return sources[split]
 
 
-def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") -> OpenedRun:
+def open_run(
+    path: str | os.PathLike,
+    dataset: str = "",
+    split: str = "test",
+    fields: Mapping[str, Any] = MappingProxyType({}),
+) -> OpenedRun:
     """Open a run folder again, on the devices of this machine.
 
     Args:
         path: a run folder, of a run or of converted weights.
         dataset: data to use in place of the run's own; converted weights have none.
         split: split of `dataset`.
+        fields: of the model, to change how it computes (`ModelRecord.used_with`).
 
     Raises:
-        UserError: missing run, no data, or classes that cannot be matched.
+        UserError: missing run, no data, classes that cannot be matched, or an invalid field.
     """
     folder = RunDir(path)
-    record = folder.read_model()
+    record = folder.read_model().used_with(fields)
     other = _open_other(folder, record, dataset, split) if dataset else None
     if folder.config_file.exists():
         config, only = restore_config(folder.read_config()), None
@@ -81,6 +90,7 @@ def open_run(path: str | os.PathLike, dataset: str = "", split: str = "test") ->
         raise UserError(
             f"{path} was not trained here, so it has no data; name a data set (--dataset=DATASET)"
         )
+    config.model.update(fields)
     # The run may be opened on a different machine.
     config.distillation = default_config().distillation  # the teacher is no longer needed
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}

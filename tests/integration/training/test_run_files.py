@@ -254,6 +254,14 @@ def test_skewed_data_can_weigh_their_classes(config, images):
     np.testing.assert_allclose(weights, [20 / 12, 20 / 24, 20 / 24])
 
 
+def test_a_limit_keeps_some_training_images_and_all_others(config):
+    whole, part = (open_sources(config(changes), None, None) for changes in ({}, {"data.limit": 9}))
+    assert len(part["train"]) == 9 < len(whole["train"])
+    assert set(part["train"].files) < set(whole["train"].files)
+    assert part["test"].files == whole["test"].files
+    assert np.bincount(part["train"].labels).tolist() == [3, 3, 3]
+
+
 def test_the_test_images_are_the_same_for_every_seed(config):
     def test_files(**changes):
         changed = config({key.replace("__", "."): value for key, value in changes.items()})

@@ -10,17 +10,12 @@ from flax.traverse_util import unflatten_dict
 
 from tests.folders import GOLDENS
 from tests.support.shapes import VIT, apply, random_images, random_variables, relative_difference
+from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model
 from vit_jax.models.summary.cost import cost
-from vit_jax.models.token_reduction import (
-    Keep,
-    Merge,
-    TokenMap,
-    check_all_tokens,
-    drop_patches,
-    merge_schedule,
-    token_counts,
-)
+from vit_jax.models.token_fields import check_all_tokens, merge_schedule, token_counts
+from vit_jax.models.token_reduction import Keep, Merge, TokenMap, drop_patches
+from vit_jax.runs import ModelRecord
 
 GOLDEN = sorted((GOLDENS / "models" / "token_reduction").glob("*.npz"))
 TOLERANCE = 2e-5  # of the largest number, in float32
@@ -258,3 +253,21 @@ def test_models_and_uses_that_need_all_tokens_say_so():
     backbone = {"backbone_name": "ViT-Ti/16", "backbone_fields": {"tome_r": 1}, "image_size": 64}
     with pytest.raises(ValueError, match=r"tome_r=1 leaves fewer tokens.*tome_r=0"):
         create_model("Segmenter-Ti/16", **backbone)
+
+
+# --- a trained model in use ---------------------------------------------------------------------
+
+
+def test_a_record_is_used_with_other_fields_of_the_computation_only():
+    record = ModelRecord("ViT-Ti/16", {"num_classes": 3, "image_size": 64}, None, ("a", "b", "c"))
+    assert record.used_with({}) is record
+    assert record.used_with({"tome_r": 1}).create_model().tome_r == 1
+    for fields, message in (
+        ({"width": 8}, "'width' of a trained model cannot be changed in use"),
+        ({"tome_r": 2}, "^ViT: block 7: tome_r=2 is more than the 1 pairs"),
+        ({"keep_ratio": "half"}, "^ViT: keep_ratio='half' must be a finite number"),
+    ):
+        with pytest.raises(UserError, match=message):
+            record.used_with(fields)
+    with pytest.raises(UserError, match="has no field 'tome_r', because"):
+        ModelRecord("Swin-T", {}, None, ()).used_with({"tome_r": 1})

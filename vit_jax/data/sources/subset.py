@@ -21,6 +21,29 @@ def evenly_spaced(source: Source, count: int) -> Source:
     return subset(source, np.arange(count) * len(source) // count, f"{count} evenly spaced")
 
 
+def stratified(source: Source, count: int, seed: int) -> Source:
+    """Return `count` examples in which classes keep their shares; all if there are no more.
+
+    With one seed, a smaller number is a part of a larger one. Without labels, or with several for
+    an example, examples are drawn regardless of them.
+
+    Args:
+        seed: of the examples that are drawn.
+    """
+    if len(source) <= count:
+        return source
+    one_each = source.has_labels and not source.multi_label
+    labels = source.labels if one_each else np.zeros(len(source), np.int64)
+    random = np.random.RandomState(seed)  # whose stream numpy guarantees
+    # The k-th of n examples of a class comes when the share (k + 1/2) / n of all has been taken.
+    turn = np.empty(len(source))
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        turn[members] = (np.arange(len(members)) + 0.5) / len(members)
+    chosen = np.sort(np.argsort(turn, kind="stable")[:count])
+    return subset(source, chosen, f"{count} of seed {seed}")
+
+
 def subset(source: Source, numbers: Int[np.ndarray, " n"], name: str) -> Source:
     """Return the examples of a source with these indices.
 

@@ -85,6 +85,15 @@ class DepthEstimator(Predictor):
             return super().__call__(images, batch_size)
         return [self._in_own_ratio(image) for image in _decoded(images, self.preprocessing)]
 
+    def to_json(self, result: Float[np.ndarray, "height width"]) -> dict[str, Any]:
+        """Return height, width, and the least, the median and the largest depth, as JSON values."""
+        known = result[np.isfinite(result)]
+        names = ("least", "median", "largest")
+        depths = np.quantile(known, (0, 0.5, 1)).tolist() if known.size else [None] * 3
+        height, width = result.shape
+        about = {"height": height, "width": width, "is_relative": self.is_relative}
+        return {**about, "depth": dict(zip(names, depths, strict=True))}
+
     def write(
         self,
         folder: str | Path,

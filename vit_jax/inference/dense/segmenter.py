@@ -140,6 +140,12 @@ class Segmenter(Predictor):
             self._run(queue, min(batch_size, 1 << (len(queue) - 1).bit_length()))
         yield from (cut.result(self.class_names) for cut in waiting)
 
+    def to_json(self, result: Segmented) -> dict[str, Any]:
+        """Return height and width, and the share of each class that is there, as values of JSON."""
+        height, width = result.classes.shape
+        shares = {name: float(share) for name, share in result.shares().items()}
+        return {"height": height, "width": width, "shares": shares}
+
     def _run(self, queue: list, batch_size: int) -> None:
         """Add the logits of windows to those of their images."""
         parts = [part for *_, part in queue]

@@ -100,6 +100,10 @@ class Universal(Predictor):
         rows = zip(*found.values(), strict=True)
         return [dict(zip(found, row, strict=True)) for row in rows]
 
+    def to_json(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return what every head gives as values of JSON, by name."""
+        return {name: part.to_json(result[name]) for name, part in self.parts.items()}
+
     def write(
         self,
         folder: str | Path,

@@ -13,7 +13,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from flax.traverse_util import flatten_dict
 
 from vit_jax.models.attention.implementations import IMPLEMENTATIONS
 from vit_jax.models.inputs import abstract_input
-from vit_jax.models.token_reduction import reduces_tokens
+from vit_jax.models.token_fields import reduces_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +112,15 @@ def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None
         tokens=features.tokens.shape[1] if features is not None else 0,
         parts=tuple(Part(name, parameters[name], macs[name]) for name in names),
     )
+
+
+def macs_of(function: Callable[..., Any], *arguments: Any) -> int:
+    """Return the multiply-accumulates of a function that JAX can trace.
+
+    arguments: trees of arrays, or of their shapes and types.
+    """
+    program = jax.make_jaxpr(function)(*arguments)
+    return sum(count for _, count in _walk(program.jaxpr))
 
 
 def shape_walk(

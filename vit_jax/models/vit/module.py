@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
-from vit_jax.models import token_reduction, validation
+from vit_jax.models import token_fields, validation
 from vit_jax.models.attention.implementations import Implementation
 from vit_jax.models.attention.multi_head import QkNorm, QkvBias
 from vit_jax.models.attention.types import AttentionKind, Seed
@@ -65,6 +65,7 @@ from vit_jax.models.positions.types import (
     combine,
     fixed_table,
 )
+from vit_jax.models.token_reduction import TokenMap, drop_patches
 from vit_jax.models.vit.description import DescribedViT
 
 Pool = Annotated[str, Choice("cls", "mean", "cls+mean", "map", "none")]
@@ -123,7 +124,7 @@ class ViT(DescribedViT, nn.Module):
     projection_dropout: float = 0.0  # after the attention's output projection
     mlp_dropout: float = 0.0  # in the MLP, after the activation and after fc2
     position_dropout: float = 0.0  # on tokens once positions are added
-    patch_dropout: token_reduction.Dropped = (
+    patch_dropout: token_fields.Dropped = (
         0.0  # share of the patches that training leaves out at random
     )
     drop_path: float = 0.0  # stochastic depth: rate of the last block, from 0 linearly over depth
@@ -147,11 +148,11 @@ class ViT(DescribedViT, nn.Module):
     performer_seed: Seed = 0  # what they are made from, the same at every call
     linformer_rank: Count = 64  # mixtures that stand for all keys and values in "linformer"
     local_window: Count = 7  # odd; patches along each side of what a patch sees in "local"
-    tome_r: token_reduction.Pairs = (
+    tome_r: token_fields.Pairs = (
         0  # pairs of similar tokens that every block merges; or one for each
     )
     tome_proportional: bool = True  # attention counts a merged token as those it stands for
-    keep_ratio: token_reduction.Kept = 1.0  # of patches, at three blocks; or one for each block
+    keep_ratio: token_fields.Kept = 1.0  # of patches, at three blocks; or one for each block
     keep_fused: bool = True  # the others go on as one token (EViT)
     attention_impl: Implementation = "auto"  # or "xla", "chunked", "cudnn", "pallas"; of the blocks
     remat: Remat = "none"  # the backward pass computes again "full" blocks, or all but "dots"
@@ -239,15 +240,13 @@ class ViT(DescribedViT, nn.Module):
         """
         x, grid = self.embed(images, train=train)
         if train and self.patch_dropout:
-            x = token_reduction.drop_patches(
-                x, self.prefix, self.patch_dropout, self.make_rng("dropout")
-            )
+            x = drop_patches(x, self.prefix, self.patch_dropout, self.make_rng("dropout"))
         asked = {"train": train, "attention_weights": attention_weights}
         mask = None if key_mask is None else self._with_prefix(key_mask)
         more = {"grid": grid, "key_mask": mask, "kept": (kept := dict.fromkeys(blocks))}
-        x = token_reduction.start(self, x, key_mask=key_mask, blocks=blocks)
+        x = token_fields.start(self, x, key_mask=key_mask, blocks=blocks)
         x = run_blocks(self.blocks, x, self.drop_path_rates, **more, **asked)
-        x, token_map = x if isinstance(x, tuple) else (x, token_reduction.TokenMap())
+        x, token_map = x if isinstance(x, tuple) else (x, TokenMap())
         if self.pool_norm == "before":
             x = self.norm(x)
         pooled = self.pool_tokens(x, key_mask=key_mask, sizes=token_map.sizes, **asked)
@@ -307,8 +306,7 @@ class ViT(DescribedViT, nn.Module):
     ) -> Float[Array, "batch width"]:
         """One vector per image, by `pool`; prefix tokens take no part in "mean" and "map".
 
-        key_mask: `(batch, patches)`, False for padding, which takes no part either.
-        sizes: of merged tokens, each of which counts as often.
+        key_mask: False for padding, which takes no part either. sizes: of tokens that were merged.
         """
         if self.pool == "cls":
             return x[:, 0]
@@ -365,7 +363,7 @@ class ViT(DescribedViT, nn.Module):
             heads=of_block(self.heads, number),
             mlp_width=self.hidden_width(number),
             drop_path=self.drop_path_rates[number],
-            reduction=token_reduction.block_reduction(self, number),
+            reduction=token_fields.block_reduction(self, number),
         )
 
     def _attention_pooling(self) -> nn.Module:

@@ -4,7 +4,7 @@ import numpy as np
 
 from vit_jax.data import Source
 from vit_jax.data.sources.examples import MemoryExamples
-from vit_jax.data.sources.subset import evenly_spaced
+from vit_jax.data.sources.subset import evenly_spaced, stratified
 
 
 def ten():
@@ -24,3 +24,31 @@ def test_examples_at_equal_distances_are_read_with_their_labels():
 def test_a_small_source_stays_as_it_is():
     source = ten()
     assert evenly_spaced(source, 10) is source and evenly_spaced(source, 11) is source
+
+
+def uneven():
+    """Eighty images of one class, then fifteen and five of two others."""
+    labels = np.repeat(np.arange(3), [80, 15, 5])
+    pixels = np.zeros((100, 1, 1, 1), np.uint8)
+    return Source("uneven", "train", ("a", "b", "c"), "u", True, MemoryExamples(pixels, labels))
+
+
+def test_classes_keep_their_shares_in_a_part():
+    source = uneven()
+    for count, shares in [(20, [16, 3, 1]), (40, [32, 6, 2]), (60, [48, 9, 3])]:
+        part = stratified(source, count, seed=0)
+        assert np.bincount(part.labels).tolist() == shares
+
+
+def test_a_small_part_is_in_a_larger_one_of_the_same_seed():
+    chosen = [stratified(uneven(), count, 0).examples.numbers for count in (5, 20, 50)]
+    assert set(chosen[0]) < set(chosen[1]) < set(chosen[2])
+    assert all((np.diff(numbers) > 0).all() for numbers in chosen)
+    other = stratified(uneven(), 20, 1)
+    assert set(other.examples.numbers) != set(chosen[1])
+    assert other.fingerprint != stratified(uneven(), 20, 0).fingerprint
+
+
+def test_a_part_that_is_all_stays_as_it_is():
+    source = uneven()
+    assert stratified(source, 100, 0) is source
