@@ -33,6 +33,7 @@ from vit_jax.models.stacking import read_outputs, unstack_blocks
 from vit_jax.models.swin.module import Swin
 from vit_jax.models.timesformer.module import TimeSformer
 from vit_jax.models.universal import UniversalViT
+from vit_jax.models.vitdet import ViTDet
 
 _HOUSE = {"num_classes": CLASSES, "image_size": 16}
 _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
@@ -86,6 +87,13 @@ DENSE: dict[str, nn.Module] = {
         auxiliary_head=True,
         auxiliary_width=4,
     ),
+    "Segmentation of a ViT with a pyramid": Segmentation(
+        **_OF_PIXELS,
+        backbone_name="ViTDet-B/16",
+        backbone_fields={**_VIT_FIELDS, "position_size": 8, "window": 3, "global_blocks": (1,)},
+        decoder="mlp",
+        decoder_width=8,
+    ),
     "UniversalViT": UniversalViT(
         **_HOUSE,
         backbone_name="ViT",
@@ -113,6 +121,14 @@ TINY: dict[str, nn.Module] = {
             stem_units=(1, 1),
             stem_width=4,
             stem_groups=2,
+        ),
+        ViTDet(
+            **{key: value for key, value in VIT.items() if key != "pool"},
+            mlp_width=24,
+            position_size=8,
+            window=3,
+            global_blocks=(1,),
+            pyramid_width=None,
         ),
         Swin(**_HOUSE, patch_size=2, width=8, depths=(2, 1), heads=(1, 2), window=4, mlp_ratio=2.0),
         PVT(

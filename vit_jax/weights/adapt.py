@@ -23,7 +23,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.description import Role, describe, model_roles
 from vit_jax.models.inputs import abstract_input
 from vit_jax.models.layers.patch_resize import PAPER_METHOD, resize_patch_kernel
-from vit_jax.models.positions.tables import PositionTable, resize_positions
+from vit_jax.models.positions.tables import PositionTable, resize_positions, sincos2d
 from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.models.validation import pair
 
@@ -85,7 +85,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
     described = describe(unstack_blocks(wanted), model_roles(model))
     heads = {_module_of(path) for path, one in described.items() if one.role is Role.HEAD}
     new, fresh, resized, wrong = {}, [], [], []
-    begin = getattr(model, "starts_from", dict)()  # of a model of clips, with weights of images
+    begin = getattr(model, "starts_from", dict)()  # what weights of another class lack
     for path, leaf in shapes.items():
         shape, role = leaf.shape, described[path].role
         is_head = _module_of(path) in heads
@@ -97,7 +97,11 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             fresh.append(path)
         elif path not in old and path in begin:
             source = begin[path]
-            new[path] = np.zeros(shape, np.float32) if source is None else old[source]
+            fresh.append(path)
+            if source != path:  # its own path: a run begins with its own initial value
+                new[path] = np.zeros(shape, np.float32) if source is None else old[source]
+        elif path not in old and path == "pos_embed" and _has_fixed_table(trained, shape):
+            new[path] = _learned_from_fixed(trained, _table_of(path, model))
             fresh.append(path)
         elif path not in old:
             wrong.append((path, f"{path} {shape} is not in the weights"))
@@ -237,6 +241,18 @@ def _resized_table(table: Array, source: PositionTable, target: PositionTable) -
         kernel=source.kernel,
     )
     return np.asarray(resized).reshape(*table.shape[:-2], -1, table.shape[-1])
+
+
+def _has_fixed_table(trained: Any, shape: tuple[int, ...]) -> bool:
+    """Return whether a model has a computed table of positions, of the width of a shape."""
+    return getattr(trained, "positions", None) == "sincos2d" and trained.pos_channels == shape[-1]
+
+
+def _learned_from_fixed(trained: Any, target: PositionTable) -> np.ndarray:
+    """Return the computed table of a model as a learned one; zeros for tokens without a place."""
+    table = sincos2d(trained.built_grid, trained.pos_channels)
+    table = resize_positions(table, trained.built_grid, target.grid, kernel=target.kernel)
+    return np.pad(np.asarray(table), ((0, 0), (target.prefix, 0), (0, 0)))
 
 
 def _changed_kernel(

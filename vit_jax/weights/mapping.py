@@ -221,6 +221,9 @@ LINEAR = _one(lambda x, shape: x.T, lambda x: x.T)
 # A convolution's weight (out, in, height, width) of torch, and our kernel (height, width, in, out).
 CONV = _one(lambda x, shape: x.transpose(2, 3, 1, 0), lambda x: x.transpose(3, 2, 0, 1))
 
+# A transposed convolution's weight (in, out, height, width) of torch, and the kernel of `Enlarge`.
+TRANSPOSED_CONV = _one(lambda x, shape: x.transpose(2, 3, 0, 1), lambda x: x.transpose(2, 3, 0, 1))
+
 # Concatenated q, k and v, (3 * heads * head_dim, in), and our kernel (in, 3, heads, head_dim).
 QKV_KERNEL = _one(
     lambda x, shape: x.T.reshape(shape), lambda x: x.reshape(x.shape[0], -1).transpose(1, 0)

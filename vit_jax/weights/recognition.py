@@ -73,7 +73,9 @@ _OTHERS = {
     "NesT": (r"levels\.\d+\.transformer_encoder\..*",),
     "PiT": (r"transformers\.\d+\.blocks\..*",),
     "CoaT": (r"serial_blocks\d\..*",),
-    "ViTDet": (r"(.*\.)?encoder\.layer\.\d+\.attention\.qkv\.weight",),
+    "ViTDet with convolutions behind blocks": (
+        r"(.*\.)?encoder\.layer\.\d+\.attention\.qkv\.weight",
+    ),
     "V-JEPA 2": (r"(.*\.)?predictor\.embeddings\.mask_tokens",),
     "Pixtral's ViT": (r"(.*\.)?patch_conv\.weight",),
     # Pyramids with attention.

@@ -76,6 +76,20 @@ def test_fields_of_the_backbone_are_added_to_those_of_the_weights():
     assert set(adapted.resized) == {"backbone/patch_embed/kernel", "backbone/pos_embed"}
 
 
+def test_a_vit_becomes_a_backbone_with_windows_and_a_pyramid():
+    start = record_of("ViT-Ti/16", "ab", **TINY)
+    own = {"global_blocks": (0,), "window": 2, "position_size": 16, "pyramid_width": 4}
+    own["patch_size"] = 4
+    said = {"name": "Segmentation", "backbone_name": "ViTDet", "backbone_fields": own}
+    _, fields, model, adapted = started(start, **said)
+    backbone = model.make_backbone()
+    assert (type(backbone).__name__, backbone.width) == ("ViTDet", TINY["width"])
+    assert not {"class_token", "pool", "positions"} & set(fields["backbone_fields"])
+    assert "backbone/cls_token" not in flatten_dict(adapted.params, sep="/")
+    assert "pyramid" not in adapted.params["backbone"]
+    assert_complete(model, adapted)
+
+
 @pytest.mark.parametrize("classes", ["xyz", "xy"])
 def test_another_run_gives_its_head_as_far_as_it_fits(classes):
     head = {"decoder": "mlp", "decoder_width": 4, "backbone_name": "MiT-B0"}

@@ -56,10 +56,13 @@ class Cost:
         return 2 * self.macs
 
 
+_OF_BLOCKS = ("heads", "mlp_width", "global_blocks")  # fields that tell blocks apart
+
+
 def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
     """Compute the exact cost of a forward pass on one image.
 
-    The blocks of a model with a field `depth` are equal unless it has numbers for every block, or
+    The blocks of a model with a field `depth` are equal unless it has numbers of single ones, or
     reduces tokens: two are traced and the others added, since tracing the 48 of ViT-G takes too
     long. `trace_cost` traces them all.
 
@@ -73,7 +76,7 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
         ValueError: the model cannot take images of that size.
     """
     depth = getattr(model, "depth", 0)
-    differ = any(isinstance(getattr(model, name, 0), tuple) for name in ("heads", "mlp_width"))
+    differ = any(isinstance(getattr(model, name, 0), tuple) for name in _OF_BLOCKS)
     if depth <= 2 or differ or reduces_tokens(model):
         return trace_cost(model, image_size)
     one, two = (trace_cost(model.clone(depth=d), image_size) for d in (1, 2))

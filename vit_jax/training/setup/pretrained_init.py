@@ -213,13 +213,19 @@ def _inherited(
     if name is not None and name != record.name and "patch_size" in wanted:
         inherited["patch_size"] = wanted["patch_size"]
         if _is_other_class(name, record):
-            inherited = {key: value for key, value in inherited.items() if key in wanted}
+            taken = wanted.keys() - {*_not_inherited(name)}
+            inherited = {key: value for key, value in inherited.items() if key in taken}
             inherited["image_size"] = wanted["image_size"]
             if bare:
                 sizes = (*_SIZES, "mlp_ratio")
                 inherited |= {size: own[size] for size in sizes if size in wanted and size in own}
-    takes = model_fields(name) if name is not None else own
+    takes = own if name is None else model_fields(name).keys() - {*_not_inherited(name)}
     if not hasattr(type(trained), "has_class_token") or "class_token" not in takes:
         return inherited
     # Otherwise another pool would drop an existing class token, or need a missing one.
     return {**inherited, "class_token": trained.has_class_token}
+
+
+def _not_inherited(name: str) -> tuple[str, ...]:
+    """Return the fields in which a model never follows the weights of another class."""
+    return getattr(get_preset(name).architecture, "not_inherited", ())

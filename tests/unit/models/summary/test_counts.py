@@ -98,6 +98,10 @@ OF_FAMILIES = {
     "PVTv2-B4": (62_556_072, 10_101_116_416),
     "PVTv2-B5": (81_956_008, 11_717_260_288),
     "PVTv2-B2-linear": (22_553_512, 3_888_850_944),
+    # transformers' `VitDetModel`, and by closed form the pyramid that it has not
+    "ViTDet-B/16": (85_889_024 + 5_560_000, None),
+    "ViTDet-L/16": (303_432_704 + 7_805_184, None),
+    "ViTDet-H/16": (631_116_800 + 10_640_192, None),
     # transformers' `SegformerForImageClassification`, and torch's FlopCounter halved
     "MiT-B0": (3_576_392, 452_467_200),
     "MiT-B1": (13_664_424, 1_675_637_760),

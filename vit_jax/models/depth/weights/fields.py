@@ -14,12 +14,8 @@ from vit_jax.models.depth.module import LEVELS
 from vit_jax.models.fields import pair
 from vit_jax.weights import formats
 from vit_jax.weights.backbones import backbone_of, fields_of_backbone, without_prefix
-from vit_jax.weights.mapping import CONV, LINEAR, Layout, Row, Tensors, linear
+from vit_jax.weights.mapping import CONV, LINEAR, TRANSPOSED_CONV, Row, Tensors, linear
 
-# A transposed convolution's weight (in, out, height, width) of torch, and our kernel.
-TRANSPOSED = Layout(
-    lambda arrays, shape: arrays[0].transpose(2, 3, 0, 1), lambda x: [x.transpose(2, 3, 0, 1)]
-)
 _CONV_AXES = "out, in, height, width"
 
 # The blocks that published models of a depth read.
@@ -40,7 +36,7 @@ def rows(names: Mapping[str, Any]) -> tuple[Row, ...]:
         if names["readout"]:
             table += linear(f"{ours}/readout", names["readout"](k), LINEAR)
         table += linear(f"{ours}/project", names["project"](k), CONV)
-        table += linear(f"{ours}/resize", names["resize"](k), TRANSPOSED if k < 2 else CONV)
+        table += linear(f"{ours}/resize", names["resize"](k), TRANSPOSED_CONV if k < 2 else CONV)
         table.append(Row(f"neck/conv_{k}/kernel", f"{names['common'](k)}.weight", CONV))
         for n in (1, 2):
             for c in (1, 2):
