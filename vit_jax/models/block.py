@@ -43,7 +43,7 @@ class Block(Checked):
     "Perceiver", section 3.1). The output is sown as `intermediates/.../out`.
 
     Tokens are whatever the attention takes: `(batch, tokens, width)`, or the map of windows,
-    `(batch, height, width, channels)`. With a `reduction` there are fewer of them behind the
+    `(batch, height, width, channels)`. With `token_reduction` there are fewer of them behind the
     attention, and the block takes and gives a pair, tokens and their `TokenMap`; the source of this
     map is sown beside the output.
     """
@@ -69,7 +69,7 @@ class Block(Checked):
     layer_scale: Positive | None = None  # initial value
     drop_path: float = 0.0
     dtype: str = "float32"
-    reduction: Reduction | None = None
+    token_reduction: Reduction | None = None
 
     @nn.compact
     def __call__(
@@ -88,9 +88,9 @@ class Block(Checked):
         norm1 = make_norm(self, "norm1", initial=self.norm_initial)
         norm2 = norm1 if self.parallel else make_norm(self, "norm2", initial=self.norm_initial)
         asked = {"attention_weights": attention_weights, "grid": grid, "key_mask": key_mask}
-        if self.reduction is not None:
+        if self.token_reduction is not None:
             x, token_map = x
-            sizes = self.reduction.key_sizes(token_map)
+            sizes = self.token_reduction.key_sizes(token_map)
             asked |= {"key_sizes": sizes, "projected": (projected := {})}
         attn = functools.partial(self.attn(name="attn"), context=context, train=train, **asked)
         mlp = functools.partial(self.mlp(name="mlp"), train=train)
@@ -108,11 +108,11 @@ class Block(Checked):
             for of, norm, scale in ((attn, norm1, "ls1"), (mlp, norm2, "ls2")):
                 x = x + branch(of, x, norm, scale)
                 x = norm(x) if self.norm_order == "post" else x
-                if of is attn and self.reduction is not None:
+                if of is attn and self.token_reduction is not None:
                     with jax.named_scope("token_reduction"):  # a part of its own in costs
-                        x, token_map = self.reduction(x, token_map, **projected)
+                        x, token_map = self.token_reduction(x, token_map, **projected)
         self.sow("intermediates", "out", x)
-        if self.reduction is None:
+        if self.token_reduction is None:
             return x
         self.sow("intermediates", "source", token_map.source)
         return x, token_map

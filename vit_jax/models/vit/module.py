@@ -363,7 +363,7 @@ class ViT(DescribedViT, nn.Module):
             heads=of_block(self.heads, number),
             mlp_width=self.hidden_width(number),
             drop_path=self.drop_path_rates[number],
-            reduction=token_fields.block_reduction(self, number),
+            token_reduction=token_fields.block_reduction(self, number),
         )
 
     def _attention_pooling(self) -> nn.Module:
