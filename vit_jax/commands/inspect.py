@@ -54,8 +54,8 @@ def attention(
     head: Annotated[
         str,
         typer.Option(
-            help="Head: mean, all, a number from 0, rollout or relevance; default: mean, and "
-            "relevance with --text."
+            help="Head: mean, all, a number from 0, rollout, relevance or grad-cam; default: mean, "
+            "and relevance with --text."
         ),
     ] = "",
     query: Annotated[
@@ -75,7 +75,7 @@ def attention(
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
 ) -> None:
-    """Draw attention maps of images: the input, the map, and the overlay."""
+    """Draw attention maps of images, or Grad-CAM: the input, the map, and the overlay."""
     if distances:
         check_file("distances", distances, image=True)
     else:

@@ -1,7 +1,7 @@
-"""Attention maps drawn over images.
+"""Attention maps and Grad-CAM drawn over images.
 
-A map is in units of uniform attention: 1 is the value of every position if attention were uniform,
-so that images, layers and models can be compared.
+A map of attention is in units of uniform attention: 1 is the value of every position if attention
+were uniform, so that images, layers and models can be compared.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,17 @@ from vit_jax.analysis.attention.compute import (
     relevance,
     rollout,
 )
+from vit_jax.analysis.attention.grad_cam import grad_cam
 from vit_jax.analysis.attention.layers import Query
 from vit_jax.analysis.figures import short_name, show_image
 from vit_jax.data.images.decoding import ImageLike
 from vit_jax.errors import UserError, nearest
 from vit_jax.inference import Classifier
+from vit_jax.models.description.blocks import BlockInfo
 
-HEADS = ("mean", "all", "rollout", "relevance")
+GRAD_CAM = "grad-cam"
+HEADS = ("mean", "all", "rollout", "relevance", GRAD_CAM)
+_UNIFORM = "times uniform attention"
 POOL = "pool"  # in place of a layer: the attention pooling
 MOST_IMAGES = 16
 _MAPS_IN_LINE = 6  # more heads go to the next line
@@ -36,11 +40,16 @@ _LONGEST_NAME = 32
 
 
 class _Maps(NamedTuple):
-    """Maps `(images, key_rows, key_columns)` by title, and a description of query and keys."""
+    """Maps `(images, key_rows, key_columns)` by title, and a description of query and keys.
 
-    layer: Layer
+    unit: of the values. largest: the format of the largest value of a map.
+    """
+
+    layer: Layer | BlockInfo
     by_title: dict[str, Float[np.ndarray, "images key_rows key_columns"]]
     asked: str
+    unit: str = _UNIFORM
+    largest: str = "largest: {:.1f} times uniform"
 
 
 def draw_attention(
@@ -57,11 +66,11 @@ def draw_attention(
         layer: from 0, -1 is the last; "pool": the attention pooling of a model that has it. For
             "rollout" in a pyramid it selects the stage; it has no effect on "relevance", which uses
             all layers, and on "rollout" in other models.
-        head: "mean" over the heads, "all" of them side by side, a number from 0, "rollout" or
-            "relevance" for the most probable class.
+        head: "mean" over the heads, "all" of them side by side, a number from 0, "rollout",
+            "relevance" for the most probable class, or "grad-cam" for it, which any classifier has,
+            without attention too; there -1 is the last block whose places count.
         query: a prefix token by its index, or a patch as (row, column) of the layer's map. By
             default the class token; without one, the mean over all patches.
-            over all patches.
 
     Raises:
         UserError: unknown layer, head or patch, a model without attention, or a missing image.
@@ -77,8 +86,11 @@ def draw_attention(
         [classifier.preprocessing(classifier.preprocessing.decode(one)) for one in inputs]
     )
     images = np.asarray(classifier.preprocessing.normalize(seen_by_model))
-    seen = compute_attention(classifier.model, classifier.variables, images)
-    maps = _maps(classifier, seen, images, layer, head, query)
+    if head == GRAD_CAM:
+        maps = _cam_maps(classifier, images, layer, query)
+    else:
+        seen = compute_attention(classifier.model, classifier.variables, images)
+        maps = _maps(classifier, seen, images, layer, head, query)
     guesses = _guesses(classifier, inputs)
 
     in_line = min(len(maps.by_title), _MAPS_IN_LINE)
@@ -115,8 +127,7 @@ def _draw_image(
     scale = {"cmap": "RdBu_r", "vmin": -np.abs(mean).max(), "vmax": np.abs(mean).max()}
     scale = scale if signed else {"cmap": "viridis", "vmin": 0}
     shown = panels[1].imshow(mean, **scale)
-    unit = "times uniform attention"
-    _title(panels[1], unit if len(by_title) == 1 else f"{unit}, mean of the heads")
+    _title(panels[1], maps.unit if len(by_title) == 1 else f"{maps.unit}, mean of the heads")
     panels[1].figure.colorbar(shown, ax=panels[1], shrink=0.8)
     grey = image.mean(axis=-1, keepdims=True)  # colours show the map
     for panel, (title, one) in zip(panels[2:], by_title.items(), strict=False):
@@ -125,7 +136,7 @@ def _draw_image(
         bound = np.abs(one).max() if signed else None
         low = -bound if signed else 0
         panel.imshow(large, cmap="RdBu_r" if signed else "inferno", alpha=0.6, vmin=low, vmax=bound)
-        panel.set_xlabel(f"largest: {one.max():.1f} times uniform", fontsize=9)
+        panel.set_xlabel(maps.largest.format(one.max()), fontsize=9)
     if isinstance(query, tuple):
         for panel in (panels[0], *panels[2 : 2 + len(by_title)]):
             _outline(panel, query, layer.patch_size)
@@ -176,6 +187,25 @@ def _maps(
         )
     by_title = {title: at.keys * at.map(query, number) for title, number in titles.items()}
     return _Maps(at, by_title, _asked(model, at, query))
+
+
+def _cam_maps(
+    classifier: Classifier,
+    images: Float[np.ndarray, "images height width channels"],
+    layer: int | str,
+    query: Query,
+) -> _Maps:
+    """Return Grad-CAM's maps for the most probable class."""
+    if layer == POOL or query != 0:
+        raise UserError(
+            "head 'grad-cam' shows the output of a block for a class; omit layer 'pool' and the "
+            "query, which are of attention"
+        )
+    block = None if layer == -1 else int(layer)
+    seen = grad_cam(classifier.model, classifier.variables, images, block=block)
+    title = f"Grad-CAM, {seen.block.path.replace('_', ' ').replace('/', ', ')}"
+    unit = "part of the logit"
+    return _Maps(seen.block, {title: seen.maps}, "most probable class", unit, "largest: {:.2g}")
 
 
 def _pooling(seen: Attention) -> Layer:

@@ -12,6 +12,7 @@ from tests.support.stored import stored, write_files
 from vit_jax.analysis.attention.compute import compute_attention
 from vit_jax.analysis.attention.overlays import draw_attention
 from vit_jax.cli import main
+from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
 from vit_jax.models import create_model
 
@@ -212,3 +213,11 @@ def test_a_file_that_is_no_image_is_named(finished_run, tmp_path, capsys):
 def test_more_images_than_a_person_can_see_are_too_many(finished_run, image, capsys):
     assert main(["attention", str(finished_run.path), *[image] * 17]) == 2
     assert "17 images are too many for one overlay" in capsys.readouterr().err
+
+
+def test_grad_cam_is_drawn_for_a_pyramid(pyramid):
+    images = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
+    shown = texts(draw_attention(pyramid("Swin"), images, head="grad-cam"))
+    assert "Grad-CAM, stages 1, blocks 1" in shown and "most probable class" in shown
+    with pytest.raises(UserError, match="'grad-cam' shows the output of a block for a class"):
+        draw_attention(pyramid("Swin"), images, head="grad-cam", query=(0, 0))
