@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from vit_jax import __version__
-from vit_jax.commands.compress import distill, quantize, soup
+from vit_jax.commands.compress import distill, prune, quantize, soup
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
 from vit_jax.commands.evaluate import convert, evaluate
@@ -66,7 +66,7 @@ app.command("zero-shot")(zero_shot)
 for _command in (search, embed, serve):
     app.command()(_command)
 app.command()(compare)
-for _command in (quantize, soup):
+for _command in (quantize, prune, soup):
     app.command()(_command)
 app.command(context_settings=_TAKES_KEYS)(distill)
 app.command()(models)

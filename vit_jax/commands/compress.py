@@ -1,4 +1,4 @@
-"""Commands `quantize`, `soup` and `distill`: smaller models, and averages of trained ones."""
+"""Commands `quantize`, `prune`, `soup` and `distill`: smaller models, and averages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from vit_jax.commands.options import Checkpoint, Raw, Run, parse_checkpoint
+from vit_jax.commands.output import print_rows
 from vit_jax.commands.train import parse_overrides, run_training
 from vit_jax.errors import UserError
 from vit_jax.text import tell
@@ -45,6 +46,48 @@ def quantize(
         f"{sizes.after:,} ({share})"
     )
     tell(f"evaluate  python -m vit_jax evaluate {folder}")
+
+
+def prune(
+    run: Run,
+    folder: Out,
+    heads: Annotated[float, typer.Option(help="Share of the attention heads to remove.")] = 0.0,
+    mlp: Annotated[float, typer.Option(help="Share of the MLPs' hidden units to remove.")] = 0.0,
+    by: Annotated[
+        str, typer.Option(help="Importance: taylor (by the loss) or magnitude.")
+    ] = "taylor",
+    images: Annotated[int, typer.Option(min=1, help="Training images for taylor.")] = 512,
+    evenly: Annotated[
+        bool, typer.Option("--evenly", help="Remove the same share of every block.")
+    ] = False,
+    checkpoint: Checkpoint = "last",
+    raw: Raw = False,
+) -> None:
+    """Remove the least important heads and hidden units of a trained ViT."""
+    from vit_jax.compress.prune import prune as write_pruned
+
+    pruned = write_pruned(
+        run,
+        folder,
+        heads=heads,
+        mlp=mlp,
+        by=by,
+        images=images,
+        evenly=evenly,
+        checkpoint=parse_checkpoint(checkpoint),
+        raw=raw,
+    )
+    rows = [
+        (f"block {number}", str(left), str(width))
+        for number, (left, width) in enumerate(zip(pruned.heads, pruned.mlp_width, strict=True))
+    ]
+    print_rows(("left in", "heads", "hidden units"), [("left in", "heads", "hidden units"), *rows])
+    for name in ("parameters", "macs"):
+        before, after = getattr(pruned.before, name), getattr(pruned.after, name)
+        word = name if name == "parameters" else "multiply-adds"
+        tell(f"{word}: {before:,} became {after:,} ({100 * after / before:.1f} %)")
+    tell(f"evaluate  python -m vit_jax evaluate {folder}")
+    tell(f"fine-tune python -m vit_jax train --config=CONFIG --config.init_from={folder}")
 
 
 def soup(

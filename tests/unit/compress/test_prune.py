@@ -1,0 +1,164 @@
+"""Removal of heads and hidden units: the same function without what is not needed."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from tests.support.shapes import VIT, apply, random_images, random_variables
+from vit_jax.compress.prune import (
+    choose,
+    magnitude_scores,
+    prune,
+    remove,
+    taylor_scores,
+)
+from vit_jax.data import Preprocessing
+from vit_jax.errors import UserError
+from vit_jax.inference import load
+from vit_jax.models import ViT, create_model
+from vit_jax.models.description import describe
+from vit_jax.models.stacking import stack_blocks
+from vit_jax.runs import ModelRecord, RunDir
+
+FIELDS = {**VIT, "heads": 4, "mlp_width": 6}
+IMAGES = random_images(2, 16, 16, 3)
+
+
+def tiny(**fields):
+    model = ViT(**{**FIELDS, **fields})
+    params = random_variables(model, IMAGES[:1])["params"]
+    return model, params, describe(params, model.roles())
+
+
+def without(params, block, head, unit):
+    """Set the rows of a head and of a hidden unit in the last kernels to zero."""
+    flat = flatten_dict(jax.tree.map(np.array, params), sep="/")
+    flat[f"{block}/attn/out/kernel"][head] = 0
+    flat[f"{block}/mlp/fc2/kernel"][unit] = 0
+    return unflatten_dict(flat, sep="/")
+
+
+@pytest.mark.parametrize("fields", [{}, {"mlp": "swiglu", "positions": "relative"}])
+def test_what_adds_nothing_is_removed_and_the_logits_stay(fields):
+    model, params, described = tiny(**fields)
+    silent = without(without(params, "blocks_0", 2, 4), "blocks_1", 0, 5)
+    heads = [np.array([0, 1, 3]), np.array([1, 2, 3])]
+    units = [np.array([0, 1, 2, 3, 5]), np.array([0, 1, 2, 3, 4])]
+    pruned = remove(silent, described, heads, units, gated=model.mlp == "swiglu")
+    small = model.clone(heads=3, head_dim=4, mlp_width=5)
+    shapes = jax.eval_shape(small.init, jax.random.key(0), IMAGES)["params"]
+    assert jax.tree.map(np.shape, pruned) == jax.tree.map(np.shape, shapes)
+    expected = apply(model, silent, IMAGES)
+    np.testing.assert_allclose(apply(small, pruned, IMAGES), expected, rtol=0, atol=2e-5)
+
+
+def test_choice_takes_the_least_important_of_all_blocks_or_evenly():
+    scores = [np.array([3.0, 1.0, 2.0, 4.0]), np.array([0.1, 0.4, 0.2, 10.0])]
+    everywhere = [kept.tolist() for kept in choose(scores, 0.375)]  # of 8: 3
+    assert everywhere == [[0, 1, 2, 3], [3]]
+    assert [kept.tolist() for kept in choose(scores, 0.5, evenly=True)] == [[0, 3], [1, 3]]
+    assert [kept.tolist() for kept in choose(scores, 0.99)] == [[3], [3]]
+    assert [len(kept) for kept in choose(scores, 0.0)] == [4, 4]
+
+
+def test_magnitudes_are_norms_of_all_parameters_of_a_head_or_unit():
+    _, params, described = tiny()
+    heads, units = magnitude_scores(params, described)
+    block = params["blocks_1"]
+    of_head = (block["attn"]["qkv"]["kernel"][:, :, 2], block["attn"]["qkv"]["bias"][:, 2])
+    of_head = np.concatenate([np.ravel(x) for x in (*of_head, block["attn"]["out"]["kernel"][2])])
+    np.testing.assert_allclose(heads[1][2], np.linalg.norm(of_head), rtol=1e-5)
+    fc1, fc2 = block["mlp"]["fc1"]["kernel"][:, 3], block["mlp"]["fc2"]["kernel"][3]
+    bias = block["mlp"]["fc1"]["bias"][3:4]
+    np.testing.assert_allclose(units[1][3], np.linalg.norm([*fc1, *bias, *fc2]), rtol=1e-5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Squares:
+    """A task of a model without data: the loss is the mean square of the logits."""
+
+    model: ViT
+
+    def normalized(self, batch, preprocessing):
+        return batch
+
+    def loss(self, variables, batch, rng, *, train):
+        logits = self.model.apply(variables, batch["image"], train=train)
+        return dataclasses.make_dataclass("Loss", ["total", "weight"])((logits**2).sum(), 2.0)
+
+
+class Data:
+    """What the scores ask of an experiment: two batches, of which the second has padding."""
+
+    preprocessing, train_source = None, range(2)
+
+    def __init__(self, model):
+        self.task = Squares(model)
+
+    def eval_batches(self, source):
+        yield {"image": IMAGES, "mask": np.ones(2)}
+        yield {"image": IMAGES, "mask": np.array([1, 0])}
+
+
+def test_taylor_scores_are_squared_derivatives_by_gates():
+    model, params, _ = tiny()
+    heads, units = taylor_scores(Data(model), {"params": params}, 2)
+
+    @jax.jit
+    def loss(params):
+        return (model.apply({"params": params}, IMAGES) ** 2).sum() / 2
+
+    def difference(path, row, step=2e-2):
+        flat = flatten_dict(jax.tree.map(np.array, params), sep="/")
+        kernel, values = flat[path][row].copy(), []
+        for gate in (1 + step, 1 - step):
+            flat[path][row] = kernel * gate
+            values.append(float(loss(unflatten_dict(flat, sep="/"))))
+        return (values[0] - values[1]) / (2 * step)
+
+    derivative = difference("blocks_0/attn/out/kernel", 1)
+    np.testing.assert_allclose(heads[0][1], derivative**2, rtol=0.02)
+    np.testing.assert_allclose(
+        units[1][4], difference("blocks_1/mlp/fc2/kernel", 4) ** 2, rtol=0.02
+    )
+
+
+def test_a_run_is_pruned_to_a_run_of_its_own(tmp_path):
+    _, params, _ = tiny()
+    fields = {**FIELDS, "scan_layers": True}
+    record = ModelRecord("ViT-Ti/16", fields, Preprocessing((16, 16)), ("a", "b", "c"))
+    run = RunDir(tmp_path / "run")
+    run.write_variables(stack_blocks({"params": params}), record)
+    run.write_model(record)
+    pruned = prune(run.path, tmp_path / "out", heads=0.25, mlp=0.5, by="magnitude", evenly=True)
+    assert (pruned.heads, pruned.mlp_width) == ((3, 3), (3, 3))
+    found = load(tmp_path / "out")
+    assert (found.model.heads, found.model.head_dim, found.model.mlp_width) == (3, 4, 3)
+    assert found.params["blocks_1"]["attn"]["qkv"]["kernel"].shape == (16, 3, 3, 4)
+    left = sum(x.size for x in jax.tree.leaves(found.params))
+    assert pruned.after.parameters == left < pruned.before.parameters
+    assert "without 25 % of the heads and 50 % of the hidden units" in found._record.origin
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "asked", "message"),
+    [
+        ("ViT-Ti/16", FIELDS, {"heads": 1.0}, "heads=1.0 must be a share"),
+        ("ViT-Ti/16", FIELDS, {}, "nothing to prune"),
+        ("ViT-Ti/16", FIELDS, {"mlp": 0.5, "by": "luck"}, "use taylor or magnitude"),
+        ("ViT-Ti/16", {**FIELDS, "lora_rank": 2}, {"mlp": 0.5}, "with lora_rank=0 can be pruned"),
+        ("Mixer-S/16", {"image_size": 32}, {"mlp": 0.5}, "Mixer-S/16 has no numbers of heads"),
+    ],
+)
+def test_wrong_input_is_one_sentence(tmp_path, name, fields, asked, message):
+    record = ModelRecord(name, fields, Preprocessing((16, 16)), ("a", "b", "c"))
+    run = RunDir(tmp_path / "run")
+    run.write_variables({"params": {"a": np.zeros(1, np.float32)}}, record)
+    run.write_model(record)
+    with pytest.raises(UserError, match=message):
+        prune(run.path, tmp_path / "out", **asked)
+    assert not (tmp_path / "out").exists()
+    assert create_model(name, **fields) is not None
