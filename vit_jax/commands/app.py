@@ -17,6 +17,7 @@ from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
 from vit_jax.commands.serve import serve
 from vit_jax.commands.studies import compare
+from vit_jax.commands.sweep import sweep
 from vit_jax.commands.train import train
 
 app = typer.Typer(
@@ -69,5 +70,6 @@ app.command()(compare)
 for _command in (quantize, prune, soup):
     app.command()(_command)
 app.command(context_settings=_TAKES_KEYS)(distill)
+app.command(context_settings=_TAKES_KEYS)(sweep)
 app.command()(models)
 app.command(context_settings=_TAKES_KEYS)(summary)

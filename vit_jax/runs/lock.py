@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None
 
 # Error numbers of file systems without locks, such as some network disks.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def run_lock(run: RunDir, warn: Callable[[str], None]) -> Iterator[None]:
                 "it, or choose another --workdir"
             ) from error
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise
             warn(
                 f"warning: the file system of {run.path} has no locks ({error.strerror}); make "

@@ -120,8 +120,11 @@ def _series(run: FinishedRun, kinds: Sequence[str], name: str) -> tuple[list[flo
     return [line["epoch"] for line in lines], [line[name] for line in lines]
 
 
-def write_page(found: Comparison, path: Path) -> None:
-    """Write the page: table, curves, and the runs of each arm."""
+def write_page(found: Comparison, path: Path, more: Sequence[Section] = ()) -> None:
+    """Write the page: table, curves, and the runs of each arm.
+
+    more: sections after the table.
+    """
     png = io.BytesIO()
     draw(found).savefig(png, format="png", dpi=120)
     runs = [
@@ -140,6 +143,7 @@ def write_page(found: Comparison, path: Path) -> None:
         Section(
             "Results", [wide(table(rows(found), headings(found))), paragraph(explanation(found))]
         ),
+        *more,
         Section("Curves", [image(png.getvalue(), "Curves of the runs", caption, wide=True)]),
         Section("Runs", [wide(table(runs, of_runs))]),
     ]

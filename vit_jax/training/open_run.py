@@ -61,6 +61,8 @@ def open_run(
     dataset: str = "",
     split: str = "test",
     fields: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    test: str = "",
 ) -> OpenedRun:
     """Open a run folder again, on the devices of this machine.
 
@@ -69,6 +71,8 @@ def open_run(
         dataset: data to use in place of the run's own; converted weights have none.
         split: split of `dataset`.
         fields: of the model, to change how it computes (`ModelRecord.used_with`).
+        test: split in place of the run's `data.test`, such as the test images of a run that was
+            tested on validation images.
 
     Raises:
         UserError: missing run, no data, classes that cannot be matched, or an invalid field.
@@ -91,6 +95,7 @@ def open_run(
             f"{path} was not trained here, so it has no data; name a data set (--dataset=DATASET)"
         )
     config.model.update(fields)
+    config.data.test = test or config.data.test
     # The run may be opened on a different machine.
     config.distillation = default_config().distillation  # the teacher is no longer needed
     config.device, config.mesh = "auto", {"data": -1, "fsdp": 1, "tensor": 1}

@@ -1,0 +1,1 @@
+"""Sweeps: one configuration trained with many settings, resumable, judged by validation images."""
