@@ -40,7 +40,7 @@ class Child:
         with (trial.folder / LOG).open("ab") as log:
             self.begun = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "vit_jax", *plan.arguments(trial.settings, trial.folder)],
+                command(plan, trial),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -66,6 +66,11 @@ class Child:
         how = f"it ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         last = next((line for line in reversed(lines) if line), "")
         return f"{how}: {last}" if last else how
+
+
+def command(plan: Plan, trial: Trial) -> list[str]:
+    """Return the command of the process that trains a trial."""
+    return [sys.executable, "-m", "vit_jax", *plan.arguments(trial.settings, trial.folder)]
 
 
 def environment(slot: int, jobs: int) -> dict[str, str]:
@@ -105,6 +110,7 @@ class Sweep:
 
         retry: whether trials that failed are trained again.
         """
+        self._closed, self._left = set(), set()
         for trial in self.trials() if retry else ():
             if trial.state().name == FAILED:
                 trial.reopen()
