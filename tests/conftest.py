@@ -75,6 +75,16 @@ def no_collection_after_mistakes():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shapes_checked_once():
+    """Tracing a model takes half as long."""
+    from tests.support.checked_shapes import check_once
+
+    with pytest.MonkeyPatch.context() as patched:
+        check_once(patched)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory) -> str:
     """A folder where the digits are prepared, once for all tests."""
