@@ -1,5 +1,9 @@
-"""Shape of the input of a model: images, or clips of a model with frames."""
+"""Shapes of a model: of its input, which is images, or clips of a model with frames, and variables.
 
+Nothing is computed.
+"""
+
+import functools
 from typing import Any
 
 import jax
@@ -32,3 +36,40 @@ def abstract_input(
 ) -> jax.ShapeDtypeStruct:
     """Return a float32 batch of that shape without numbers, to be traced."""
     return jax.ShapeDtypeStruct(input_shape(model, batch, image_size), jnp.float32)
+
+
+def abstract_variables(
+    model: Any, images: jax.ShapeDtypeStruct | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the shapes of a model's collections, as `jax.ShapeDtypeStruct`.
+
+    What layers sow is not among them. Equal models of this package are traced once.
+
+    images: a batch of another shape than the model is built for.
+    """
+    images = abstract_input(model) if images is None else images
+    find = _kept_shapes if _is_constant(model) else _traced_shapes
+    shapes = find(model, images.shape, images.dtype)
+    return jax.tree.map(lambda leaf: leaf, shapes)  # dictionaries of the caller
+
+
+def _traced_shapes(model: Any, shape: tuple[int, ...], dtype: Any) -> dict[str, dict[str, Any]]:
+    images = jax.ShapeDtypeStruct(shape, dtype)
+    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
+    return {name: tree for name, tree in variables.items() if name != "intermediates"}
+
+
+_kept_shapes = functools.lru_cache(maxsize=256)(_traced_shapes)
+
+
+def _is_constant(model: Any) -> bool:
+    """Return whether equal models stay so: others' code may change, as in a notebook."""
+    return type(model).__module__.startswith("vit_jax.") and _hashable(model)
+
+
+def _hashable(model: Any) -> bool:
+    try:
+        hash(model)
+    except TypeError:  # a field that is a list or a dictionary
+        return False
+    return True

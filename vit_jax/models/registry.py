@@ -13,14 +13,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 from flax import linen as nn
 from flax.core import FrozenDict
 
 from vit_jax.errors import shown
 from vit_jax.models.description import describe, model_roles
 from vit_jax.models.foreign_names import own_field, own_name, stated_size
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.token_fields import OF_TOKENS
 from vit_jax.registry import outside, same_place
 
@@ -158,9 +157,7 @@ def _check_roles(model: nn.Module) -> None:
     """Raise UserError if a parameter has no role in the table that its model declares."""
     if model_roles(model) is None:
         return
-    images = abstract_input(model)
-    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
-    describe(variables["params"], model_roles(model))
+    describe(abstract_variables(model)["params"], model_roles(model))
 
 
 _REQUIRED = ("num_classes", "image_size", "in_channels")

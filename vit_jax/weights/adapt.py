@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import UserError
 from vit_jax.models.description import Role, describe, model_roles
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.layers.patch_resize import PAPER_METHOD, resize_patch_kernel
 from vit_jax.models.positions.tables import PositionTable, resize_positions, sincos2d
 from vit_jax.models.stacking import match_layout, unstack_blocks
@@ -80,7 +80,7 @@ def adapt(params: Any, trained: Any, model: Any, *, fresh_head: bool = False) ->
             message has the paths and both shapes.
     """
     old = flatten_dict(unstack_blocks(params), sep="/")
-    wanted = parameter_shapes(model)
+    wanted = abstract_variables(model)["params"]
     shapes = flatten_dict(unstack_blocks(wanted), sep="/")
     described = describe(unstack_blocks(wanted), model_roles(model))
     heads = {_module_of(path) for path, one in described.items() if one.role is Role.HEAD}
@@ -161,19 +161,6 @@ def padding_note(model: Any) -> str | None:
         f"{len(windows)} blocks; the padding is masked here, but other libraries let tokens attend "
         "to it, so that outputs differ from theirs by some percent"
     )
-
-
-def variable_shapes(model: Any) -> dict[str, Any]:
-    """Return the shapes of a model's collections, as `jax.ShapeDtypeStruct`, without computing."""
-    images = abstract_input(model)
-    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, train=False), images)
-    # Values that layers sow are not state.
-    return {name: tree for name, tree in variables.items() if name != "intermediates"}
-
-
-def parameter_shapes(model: Any) -> Any:
-    """Return the shapes of a model's parameters, as `jax.ShapeDtypeStruct`; nothing is computed."""
-    return variable_shapes(model)["params"]
 
 
 def merge_lora(params: Any) -> Any:

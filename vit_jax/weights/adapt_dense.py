@@ -13,7 +13,8 @@ from typing import Any
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from vit_jax.models.dense import DenseModel
-from vit_jax.weights.adapt import Adapted, adapt, variable_shapes
+from vit_jax.models.inputs import abstract_variables
+from vit_jax.weights.adapt import Adapted, adapt
 
 BACKBONE = "backbone"
 
@@ -39,7 +40,7 @@ def adapt_dense(
         trained.make_backbone() if is_dense else trained,
         model.make_backbone(),
     )
-    theirs, wanted = _besides_backbone(whole), _besides_backbone(variable_shapes(model))
+    theirs, wanted = _besides_backbone(whole), _besides_backbone(abstract_variables(model))
     new_ones = model.of_classes if other_classes else ()
 
     def is_kept(path: str, leaf: Any, shapes: Mapping[str, Any]) -> bool:

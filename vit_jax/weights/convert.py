@@ -20,13 +20,14 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError, nearest
 from vit_jax.models.dense import CLASSES, gives
 from vit_jax.models.flexivit.module import FlexiViT
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.registry import MODELS, create_model, model_fields
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.module import ViT
 from vit_jax.runs import ModelRecord, unnamed_classes
 from vit_jax.text import tell
-from vit_jax.weights.adapt import adapt, padding_note, variable_shapes
+from vit_jax.weights.adapt import adapt, padding_note
 from vit_jax.weights.ecosystems import carried, processors
 from vit_jax.weights.ecosystems.plain_vit import resolved_fields
 from vit_jax.weights.formats import MOST_BLOCKS, CheckpointFormat, Hints, ModelSpec
@@ -98,7 +99,7 @@ def model_of_tensors(
     kept = carried.keep(file_format.name, config)
     record = dataclasses.replace(record, source_config=kept)
     model = record.create_model()
-    shapes = unstack_blocks(variable_shapes(model))
+    shapes = unstack_blocks(abstract_variables(model))
     reading = read_params(file_format.rows, tensors, joined(shapes))
     notes = [
         *description.notes,

@@ -8,6 +8,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tests.support.shapes import apply
 from vit_jax import create_model
 from vit_jax.errors import UserError
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.layers.patch_resize import resize_patch_kernel
 from vit_jax.models.positions.tables import resize_matrix, resize_positions
 from vit_jax.models.stacking import is_stacked, unstack_blocks
@@ -17,7 +18,6 @@ from vit_jax.weights.adapt import (
     change_channels,
     merge_lora,
     padding_note,
-    parameter_shapes,
 )
 
 TINY = {"image_size": 16, "patch_size": 4, "width": 16, "depth": 2, "heads": 2, "mlp_width": 32}
@@ -31,7 +31,8 @@ def trained_params(model):
     """Random everywhere, so that nothing is zero by itself."""
     noise = np.random.RandomState(0)
     return jax.tree.map(
-        lambda leaf: noise.normal(size=leaf.shape).astype(np.float32), parameter_shapes(model)
+        lambda leaf: noise.normal(size=leaf.shape).astype(np.float32),
+        abstract_variables(model)["params"],
     )
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.summary.counts import counts
 from vit_jax.models.vit.weights import google, timm, torchvision
-from vit_jax.weights.adapt import parameter_shapes
 from vit_jax.weights.zoo import PUBLISHED, get_published, list_published
 
 # Parameters in millions, as DeiT III's README, DINO's and DINOv2's state them.
@@ -52,7 +52,7 @@ def traced(model):
     """The parameters of a model; stacked, blocks are traced once."""
     if hasattr(model, "scan_layers"):
         model = model.clone(scan_layers=True)
-    return sum(leaf.size for leaf in jax.tree.leaves(parameter_shapes(model)))
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_variables(model)["params"]))
 
 
 @pytest.mark.parametrize("name", STATED)

@@ -21,7 +21,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from vit_jax.models.attention.implementations import IMPLEMENTATIONS
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_input, abstract_variables
 from vit_jax.models.token_fields import reduces_tokens
 
 
@@ -98,7 +98,7 @@ def cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> C
 def trace_cost(model: nn.Module, image_size: int | tuple[int, int] | None = None) -> Cost:
     """Compute `cost` with every block traced: slow, without knowledge of repeated blocks."""
     model, images = _model_and_image(model, image_size)
-    variables = _abstract_variables(model, images)
+    variables = abstract_variables(model, images)
     parameters, macs = Counter(), Counter()
     for path, leaf in flatten_dict(variables["params"]).items():
         parameters[_part_of(path)] += math.prod(leaf.shape)
@@ -138,7 +138,7 @@ def shape_walk(
         ValueError: the model cannot take images of that size.
     """
     model, images = _model_and_image(model, image_size)
-    _, calls = _forward(model, _abstract_variables(model, images), images)
+    _, calls = _forward(model, abstract_variables(model, images), images)
     own_stages = {"embed": "tokens", "pool_tokens": "pooled", "__call__": "logits"}
     rows = [("image", images.shape)]
     for module, method, result in calls:
@@ -159,11 +159,6 @@ def _model_and_image(model, image_size) -> tuple[nn.Module, jax.ShapeDtypeStruct
         # Blocks of queries would be counted with their padding.
         model = model.clone(attention_impl="xla")
     return model, abstract_input(model)
-
-
-def _abstract_variables(model: nn.Module, images: jax.ShapeDtypeStruct) -> dict[str, Any]:
-    variables = jax.eval_shape(model.init, jax.random.key(0), images)
-    return {name: tree for name, tree in variables.items() if name != "intermediates"}
 
 
 def _forward(model: nn.Module, variables: dict[str, Any], images: jax.ShapeDtypeStruct):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_input, abstract_variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +70,7 @@ def memory(
     if getattr(model, "scan_layers", False):
         model = model.clone(scan_layers=False)
     images = abstract_input(model, batch)
-    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
-    variables = {name: tree for name, tree in variables.items() if name != "intermediates"}
+    variables = abstract_variables(model, images)
     program = jax.make_jaxpr(_step(model, train))(variables, images)
     program = _Program(program.jaxpr)
     peak, of_attention = program.peak(), program.softmax_shapes()

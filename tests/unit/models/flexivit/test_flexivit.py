@@ -9,10 +9,11 @@ from tests.support.architectures import TINY
 from tests.support.shapes import apply, random_images, random_variables
 from vit_jax import create_model
 from vit_jax.models.flexivit.module import FlexiViT
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.layers.patch_resize import resize_patch_kernel
 from vit_jax.models.positions.tables import PositionTable
 from vit_jax.models.vit.module import ViT
-from vit_jax.weights.adapt import adapt, parameter_shapes
+from vit_jax.weights.adapt import adapt
 
 MODEL = TINY["FlexiViT"]
 
@@ -23,7 +24,7 @@ def params():
 
 
 def count(model) -> int:
-    return sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(parameter_shapes(model)))
+    return sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(abstract_variables(model)["params"]))
 
 
 # timm 1.0.31, `flexivit_*` with num_classes=0: kernels of 16 x 16, tables of 15 x 15. The published
@@ -40,12 +41,12 @@ def test_counts_are_timms_and_those_of_the_published_files(size):
 
 
 def test_every_patch_size_has_the_same_parameters_and_a_grid_of_its_own(params):
-    shapes = parameter_shapes(MODEL)
+    shapes = abstract_variables(MODEL)["params"]
     assert shapes["patch_embed"]["kernel"].shape == (6, 6, 3, 16)
     assert shapes["pos_embed"].shape == (1, 9, 16)
     for patch, grid in ((2, (8, 8)), (8, (2, 2)), ((4, 8), (4, 2))):
         model = MODEL.clone(patch_size=patch)
-        assert parameter_shapes(model) == shapes
+        assert abstract_variables(model)["params"] == shapes
         assert model.block_infos()[0].grid == grid
         features = jax.eval_shape(
             lambda v, x, model=model: model.apply(v, x, method="features"),

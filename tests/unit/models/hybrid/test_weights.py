@@ -12,8 +12,8 @@ from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.models.hybrid import weights as hybrid
 from vit_jax.models.hybrid.bit_resnet import ResNetPatchEmbed
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.stacking import read_blocks
-from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.convert import make_record, read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import write_tensors
@@ -180,7 +180,7 @@ def test_a_published_size_is_written_as_timms_architecture_and_read_under_its_na
     architecture, patch, heads = ARCHITECTURES[name]
     timms = {"stem_norm_eps": 1e-5, "stem_std_eps": 0.0, "stem_var_eps": 1e-8}
     model = create_model(name, **timms)
-    shapes = variable_shapes(model)["params"]
+    shapes = abstract_variables(model)["params"]
     zeros = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), shapes)
     fields = {field: getattr(model, field) for field in model.__dataclass_fields__}
     fields["class_token"] = True

@@ -11,9 +11,9 @@ from tests.support.stored import stored, write_files
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.mixer import weights as mixer
 from vit_jax.runs import ModelRecord
-from vit_jax.weights.adapt import variable_shapes
 from vit_jax.weights.convert import read_pretrained, write_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import joined, write_tensors
@@ -85,7 +85,7 @@ def mixer_s_of_few_parameters():
     fields |= {"token_mlp_width": 7, "channel_mlp_width": 3}
     model, rng = create_model("Mixer-S/16", **fields), np.random.default_rng(0)
     variables = jax.tree.map(
-        lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), variable_shapes(model)
+        lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), abstract_variables(model)
     )
     preprocessing = Preprocessing(size=(32, 32), channels=1, mean=(0.5,), std=(0.25,), crop=0.75)
     return ModelRecord("Mixer-S/16", fields, preprocessing, ("cat", "dog"), "here"), variables

@@ -16,6 +16,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference import convert, load
 from vit_jax.models import create_model, model_fields
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.layers.patch_resize import resize_patch_kernel
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.training import fit
@@ -26,7 +27,6 @@ from vit_jax.training.setup.pretrained_init import (
     inherited_fields,
     load_pretrained_init,
 )
-from vit_jax.weights.adapt import parameter_shapes
 
 SHORT = {
     "batch_size": "8",
@@ -104,7 +104,9 @@ def test_the_same_classes_in_another_order_are_other_classes():
     names = ("ant", "bee", "cat")
     record = ModelRecord("ViT", fields, Preprocessing((8, 8)), names)
     model = record.create_model()
-    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), parameter_shapes(model))
+    params = jax.tree.map(
+        lambda leaf: np.ones(leaf.shape, np.float32), abstract_variables(model)["params"]
+    )
     start = PretrainedInit("weights", record, {"params": params})
     other = dataclasses.replace(record, class_names=("bee", "ant", "cat"))
     assert start.fit(model, record).fresh == ()
@@ -203,7 +205,7 @@ def test_a_flexible_model_begins_with_the_weights_of_a_vit():
     config = ConfigDict({"model": {"name": "FlexiViT-S"}})
     assert chosen_name(config, record) == "FlexiViT-S"
     inherited = inherited_fields(config, record) | {"num_classes": 3}
-    shapes = parameter_shapes(record.create_model())
+    shapes = abstract_variables(record.create_model())["params"]
     zeros = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), shapes)
     start = PretrainedInit("weights", record, {"params": zeros})
     for stored, resized in (

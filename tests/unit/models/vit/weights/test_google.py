@@ -13,8 +13,8 @@ from tests.folders import GOLDENS
 from tests.support.shapes import run
 from tests.support.stored import assert_vit_fields
 from vit_jax.errors import UserError
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.vit.weights import google
-from vit_jax.weights.adapt import parameter_shapes
 from vit_jax.weights.convert import make_record, read_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.mapping import read_params, write_tensors
@@ -151,7 +151,7 @@ def test_old_and_new_numbers_and_stacked_blocks_are_the_same_parameters(read):
 def test_what_is_read_is_written_again_bit_for_bit(read):
     tensors = tensors_of("linen")
     record, _ = read(tensors)
-    shapes = parameter_shapes(record.create_model())
+    shapes = abstract_variables(record.create_model())["params"]
     params = read_params(google.ROWS, tensors, shapes).params
     written = write_tensors(google.ROWS, params)
     assert set(written) == set(tensors)
