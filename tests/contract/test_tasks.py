@@ -39,6 +39,7 @@ TASKS = [
     "segmentation",
     "self_distillation",
     "simmim",
+    "supernet",
     *NAMES,
 ]
 # Fields with which a task is as small as the model.
@@ -110,7 +111,13 @@ SMALL = {
         **dict.fromkeys(("augment.rotate", "augment.shift", "augment.scale"), "0"),
     },
     "simmim": {"objective.mask_unit": "8"},
+    "supernet": {
+        "objective.widths": "(4, 8)",
+        "objective.heads": "(1, 2)",
+        "objective.mlp_ratios": "(1.0, 2.0)",
+    },
 }
+CLASSIFIERS = ("classification", "supernet")
 
 # The path of the encoder's parameters among all variables, where there are other modules.
 ENCODERS = dict.fromkeys(("masked_autoencoding", "simmim", "autoencoder"), ("params", "encoder"))
@@ -213,7 +220,7 @@ def test_the_report_and_the_command_know_the_task(finished, experiment, capsys):
     config, run = finished
     assert run.report_file.exists() and (run.figures / "curves.png").exists()
     text = run.report_file.read_text()
-    assert "Results" in text and ("Confusion" in text) == (config.task == "classification")
+    assert "Results" in text and ("Confusion" in text) == (config.task in CLASSIFIERS)
     assert main(["evaluate", str(run.path)]) == 0
     name, _ = experiment.task.monitor
     assert name.replace("_", " ") in capsys.readouterr().out
@@ -246,13 +253,14 @@ def test_what_is_loaded_and_what_starts_other_runs_is_the_encoder(finished):
 def test_a_run_is_loaded_as_the_predictor_of_its_task(finished, tmp_path, capsys):
     config, run = finished
     predictor = vit_jax.load(run.path)
-    of_task = {"classification": Classifier, "autoencoder": Decoded, "contrastive": TwoTowers}
+    of_task = {"autoencoder": Decoded, "contrastive": TwoTowers}
+    of_task |= dict.fromkeys(CLASSIFIERS, Classifier)
     of_task |= {"detection": Detector, "segmentation": Segmenter, "depth": DepthEstimator}
     of_task["multitask"] = Universal
     assert type(predictor) is of_task.get(config.task, Encoder)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
     results = predictor(images, batch_size=2)
-    if config.task == "classification":
+    if config.task in CLASSIFIERS:
         assert [len(result) for result in results] == [10, 10, 10]
         return
     if config.task == "detection":

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from vit_jax import __version__
+from vit_jax.commands.autoformer import autoformer_extract, autoformer_search
 from vit_jax.commands.compress import distill, prune, quantize, soup
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
@@ -71,5 +72,7 @@ for _command in (quantize, prune, soup):
     app.command()(_command)
 app.command(context_settings=_TAKES_KEYS)(distill)
 app.command(context_settings=_TAKES_KEYS)(sweep)
+app.command("autoformer-search")(autoformer_search)
+app.command("autoformer-extract")(autoformer_extract)
 app.command()(models)
 app.command(context_settings=_TAKES_KEYS)(summary)

@@ -1,1 +1,1 @@
-"""Smaller and faster models from trained ones: quantization, and averages of checkpoints."""
+"""Smaller and faster models from trained ones: quantized, pruned, averaged, searched."""

@@ -26,6 +26,7 @@ TASKS: Registry[Task] = Registry(
         "segmentation": "vit_jax.tasks.segmentation",
         "self_distillation": "vit_jax.tasks.self_distillation",
         "simmim": "vit_jax.tasks.simmim",
+        "supernet": "vit_jax.tasks.supernet",
     },
 )
 
