@@ -5,7 +5,7 @@ Each imports its dependencies itself, so that help and error messages do not wai
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +13,13 @@ from vit_jax.commands.options import (
     AsJson,
     Checkpoint,
     Dataset,
+    Fields,
     Raw,
     Run,
     Split,
     check_file,
     parse_checkpoint,
+    parse_fields,
     parse_layer,
 )
 from vit_jax.commands.output import print_table
@@ -71,13 +73,25 @@ def attention(
     text: Annotated[
         str, typer.Option(help="Text whose cosine with the image the relevance is for.")
     ] = "",
+    tokens: Annotated[
+        str,
+        typer.Option(
+            help="Draw the tokens that are left after blocks with tome_r or keep_ratio instead.",
+            metavar="FILE",
+        ),
+    ] = "",
     output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "attention.png",
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
+    field: Fields = None,
 ) -> None:
     """Draw attention maps of images, or Grad-CAM: the input, the map, and the overlay."""
+    if distances and tokens:
+        raise UserError("--distances and --tokens are two figures; ask for one of them")
     if distances:
         check_file("distances", distances, image=True)
+    elif tokens:
+        check_file("tokens", tokens, image=True)
     else:
         check_file("output", output, image=True)
     number, asking = layer if layer == "pool" else parse_layer(layer), _parse_query(query)
@@ -91,7 +105,13 @@ def attention(
         towers = load_two_towers(run, checkpoint=parse_checkpoint(checkpoint), raw=raw)
         classifier = towers.classifier([text], ("{}",))
     else:
-        classifier = load_model(run, parse_checkpoint(checkpoint), raw=raw)
+        fields = parse_fields(field)
+        classifier = load_model(run, parse_checkpoint(checkpoint), raw=raw, **fields)
+    if tokens:
+        from vit_jax.analysis.attention.tokens import draw_tokens
+
+        _save(draw_tokens(classifier, images), tokens)
+        return tell(f"The figure is {tokens}.")
     head = head or ("relevance" if text else "mean")
     if distances:
         _save(draw_distances(look_in_turn(classifier, images)), distances)
@@ -115,6 +135,12 @@ def probe(
         int, typer.Option(min=0, help="Maximum number of images per split, at random; 0: all.")
     ] = 2000,
     neighbours: Annotated[int, typer.Option(min=1, help="k of the k-NN probe.")] = 10,
+    exits: Annotated[
+        bool,
+        typer.Option(
+            "--exits", help="Print early exits behind every block, by confidence, instead."
+        ),
+    ] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="File.")] = "probe.png",
     as_csv: Annotated[str, typer.Option("--csv", help="CSV file for the results.")] = "",
     checkpoint: Checkpoint = "last",
@@ -122,6 +148,12 @@ def probe(
     as_json: AsJson = False,
 ) -> None:
     """Probe the features of each layer, and compare the layers (CKA)."""
+    if exits:
+        if other or as_csv:
+            raise UserError("--exits prints tables of one run; omit --with and --csv")
+        asked = {"dataset": dataset, "split": split, "train_split": train_split, "pool": pool}
+        asked |= {"images": images, "checkpoint": parse_checkpoint(checkpoint), "raw": raw}
+        return _print_exits(run, asked, as_json)
     check_file("output", output, image=True)
     if as_csv:
         check_file("csv", as_csv)
@@ -156,6 +188,18 @@ def probe(
     for one in report.runs:
         print_table(report.table(one))
     tell(f"The figure is {output}.")
+
+
+def _print_exits(run: str, asked: dict[str, Any], as_json: bool) -> None:
+    """Print the early exits of a run; `asked` are arguments of `exits_of_run`."""
+    from vit_jax.analysis.representations.probe_report import exits_of_run
+
+    with progress_bars() as progress:
+        found = exits_of_run(run, **asked, progress=progress)
+    if as_json:
+        return print(to_json(found.to_dict()))
+    for table in found.tables():
+        print_table(table)
 
 
 def inspect(

@@ -1,7 +1,10 @@
 """Linear probe: logistic regression on frozen features."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
 
 from vit_jax.evaluation.probe import Pooled, Probe, accuracy_of, check_finite, standardized
 from vit_jax.evaluation.registry import register_evaluator
@@ -36,9 +39,25 @@ def linear_probe(train: Pooled, test: Pooled, *, l2: float = 1.0) -> float:
     Args:
         l2: strength of the penalty on the weights, relative to the summed loss.
     """
+    regression, features = _fit(train, test, l2)
+    return accuracy_of(regression.predict, features, test.labels)
+
+
+def linear_probabilities(
+    train: Pooled, test: Pooled, *, l2: float = 1.0
+) -> tuple[Float[np.ndarray, "images classes"], Int[np.ndarray, " classes"]]:
+    """Return the probabilities of the same regression for `test`, and the classes that they are of.
+
+    Arguments are those of `linear_probe`; the features of both must be finite.
+    """
+    regression, features = _fit(train, test, l2)
+    return regression.predict_proba(features), regression.classes_
+
+
+def _fit(train: Pooled, test: Pooled, l2: float) -> tuple[Any, Float[np.ndarray, "images width"]]:
+    """Return the regression of the training features, and the features of `test` for it."""
     from sklearn.linear_model import LogisticRegression  # slow to import
 
     check_finite(train.features)
     normed, normed_test = standardized(train.features, test.features)
-    regression = LogisticRegression(C=1 / l2, max_iter=1000).fit(normed, train.labels)
-    return accuracy_of(regression.predict, normed_test, test.labels)
+    return LogisticRegression(C=1 / l2, max_iter=1000).fit(normed, train.labels), normed_test

@@ -40,6 +40,7 @@ from vit_jax.analysis.inputs import check_normalised
 from vit_jax.errors import UserError
 from vit_jax.models.description.blocks import BlockInfo, block_infos
 from vit_jax.models.stacking import unstack_blocks
+from vit_jax.models.token_fields import check_all_tokens, reduces_tokens
 
 __all__ = [
     "Attention",
@@ -331,7 +332,21 @@ def attention_blocks(model: nn.Module, size: Sides) -> list[BlockInfo]:
             "hybrids), Swin and PVT have; input_gradient of "
             "vit_jax.analysis.errors.saliency works for any classifier"
         )
+    check_grid(model, "attention maps")
     return blocks
+
+
+def check_grid(model: nn.Module, what: str) -> None:
+    """Raise UserError for a model whose tokens leave the grid of patches, which something needs."""
+    if not reduces_tokens(model):
+        return
+    try:
+        check_all_tokens(model, f"{what} need the whole grid")
+    except ValueError as error:
+        raise UserError(
+            f"{str(error).rstrip('.')} (--field), or draw the tokens that are left (attention "
+            "--tokens=FILE)"
+        ) from error
 
 
 def layer_geometry(model: nn.Module, size: Sides) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from vit_jax.analysis.attention.compute import check_grid
 from vit_jax.analysis.inputs import check_normalised
 from vit_jax.analysis.representations.features import check_features
 from vit_jax.errors import UserError, nearest
@@ -41,6 +42,7 @@ def feature_maps(
 ) -> dict[str, Float[Array, "batch map_height map_width map_channels"]]:
     """Return the output of every block as a map, first block first, without prefix tokens."""
     check_features(model)
+    check_grid(model, "receptive fields")
     features, kept = model.apply(variables, images, method="features", mutable=["intermediates"])
     outputs = read_outputs(kept.get("intermediates", {}))
     grids = {block.path: block.grid for block in block_infos(model, tuple(images.shape[1:3]))}

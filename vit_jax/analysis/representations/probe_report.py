@@ -14,6 +14,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from vit_jax.analysis.representations.early_exit import EarlyExits, early_exits
 from vit_jax.analysis.representations.features import POOLS, Layers, extract_layers, sample
 from vit_jax.analysis.representations.probe import SHOTS, LayerProbe, probe_layers
 from vit_jax.analysis.representations.probe_plots import draw_probes
@@ -185,6 +186,28 @@ def probe_run(
         of_test.append(there.features.values())
     similarity = cka_matrix(of_test[0], of_test[1] if other else None)
     return ProbeReport(tuple(probed), similarity, (len(here.labels), len(there.labels)), pool)
+
+
+def exits_of_run(
+    run: str,
+    *,
+    dataset: str = "",
+    split: str = "test",
+    train_split: str = "train",
+    pool: str = "own",
+    images: int = 2000,
+    checkpoint: int | str = "last",
+    raw: bool = False,
+    progress: Show = lambda what, done, total: None,
+) -> EarlyExits:
+    """Return the early exits of a run, whose linear probes learn on its training data.
+
+    Arguments and errors are those of `probe_run`.
+    """
+    train, test = _sources(run, dataset, train_split, split)
+    train, test = sample(train, images), sample(test, images)
+    classifier = load_model(run, checkpoint, raw=raw)
+    return early_exits(*_extract(classifier, (train, test), pool, run, progress))
 
 
 def _sources(run: str, dataset: str, train_split: str, split: str) -> tuple[Source, Source]:
