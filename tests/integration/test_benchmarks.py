@@ -154,3 +154,15 @@ def test_every_part_of_the_accelerator_table_runs_on_a_cpu():
     assert float(ratios["attention, 17 tokens, chunked"]) > 0
     [pipeline] = [row for row in rows if row[0].startswith("input pipeline")]
     assert float(pipeline[3]) > 0
+
+
+@pytest.mark.long
+def test_a_server_that_is_killed_and_restarted_answers_every_request(finished_run):
+    options = ("--seconds=1", "--each=10", "--clients=4", "--images", "1")
+    lines = run_benchmark("serving", str(finished_run.path), *options).splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:4]]
+    assert [row[0] for row in rows] == ["1, 1 image each", "4, 1 image each"]
+    assert all(float(row[-1]) > 0 for row in rows)
+    [line] = [line for line in lines if line.startswith("killed and restarted")]
+    assert "40 of 40 requests answered, 0 wrong answers" in line
+    assert line.endswith("exit code 0 after SIGTERM")

@@ -56,7 +56,10 @@ def image_tower(predictor: Predictor) -> tuple[Any, Mapping[str, Any]]:
     """Return the module whose attention is shown, and its variables."""
     if isinstance(predictor, TwoTowers):
         return predictor.model, part_of(predictor.variables, predictor.task.encoder)
-    return predictor.model, predictor.variables
+    model = predictor.model
+    if hasattr(model, "make_backbone"):  # of a dense model
+        return model.make_backbone(), part_of(predictor.variables, "backbone")
+    return model, predictor.variables
 
 
 def has_attention(predictor: Predictor) -> bool:
