@@ -9,7 +9,7 @@ from vit_jax.commands.autoformer import autoformer_extract, autoformer_search
 from vit_jax.commands.compress import distill, prune, quantize, soup
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
-from vit_jax.commands.evaluate import convert, evaluate
+from vit_jax.commands.evaluate import calibrate, convert, evaluate
 from vit_jax.commands.export import export
 from vit_jax.commands.inspect import attention, inspect, probe, report
 from vit_jax.commands.language import embed, search, zero_shot
@@ -68,6 +68,7 @@ app.command("zero-shot")(zero_shot)
 for _command in (search, embed, serve):
     app.command()(_command)
 app.command()(compare)
+app.command()(calibrate)
 for _command in (quantize, prune, soup):
     app.command()(_command)
 app.command(context_settings=_TAKES_KEYS)(distill)

@@ -1,29 +1,38 @@
-"""Commands `evaluate` and `convert`."""
+"""Commands `evaluate`, `calibrate` and `convert`."""
 
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vit_jax.commands.options import (
     AsJson,
+    Average,
+    Calibrated,
     Checkpoint,
     Dataset,
     Fields,
     Raw,
     Run,
     Split,
+    Together,
+    Views,
+    Weights,
     parse_checkpoint,
     parse_fields,
     parse_sides,
+    parse_weights,
 )
 from vit_jax.commands.output import in_words, print_per_class
 from vit_jax.errors import UserError
 from vit_jax.plugins import import_plugins, module_names
 from vit_jax.progress import Show, progress_bars
-from vit_jax.text import tell, to_json
+from vit_jax.text import counted, tell, to_json
+
+if TYPE_CHECKING:
+    from vit_jax.inference.ensembles.ensemble import Ensemble
 
 
 def evaluate(
@@ -44,11 +53,17 @@ def evaluate(
     ] = "",
     plugins: Annotated[str, typer.Option(help="Modules to import first, such as my_module.")] = "",
     as_json: AsJson = False,
+    ensemble: Together = None,
+    average: Average = "probabilities",
+    weights: Weights = "",
+    tta: Views = "",
+    calibrated: Calibrated = False,
 ) -> None:
     """Evaluate a trained model on its own data or another dataset.
 
     With --evaluator, the model may also be published weights, with any dataset that has a training
-    split.
+    split. With --ensemble or --tta, the answers of several models or views are averaged; the data
+    are those of the first run.
     """
     if data and dataset:
         raise UserError(f"the dataset is given twice, {data} and --dataset={dataset}; give it once")
@@ -58,6 +73,20 @@ def evaluate(
             raise UserError("--per-class needs the evaluator of the task; omit one of the options")
         fields = parse_fields(field)
         return _print_by(evaluator, run, data or dataset, split, checkpoint, raw, fields, as_json)
+    from vit_jax.inference.ensembles.ensemble import load_ensemble, runs_in
+
+    if len(runs_in(run)) > 1 or ensemble or tta or calibrated or weights:
+        together = load_ensemble(
+            [run, *(ensemble or ())],
+            parse_checkpoint(checkpoint),
+            raw=raw,
+            weights=parse_weights(weights),
+            average=average,
+            tta=tta,
+            calibrated=calibrated,
+            **parse_fields(field),
+        )
+        return _evaluate_ensemble(together, data or dataset, split, per_class, as_json)
     from vit_jax.evaluation.metrics import nonfinite_warning
     from vit_jax.training.open_run import open_run
 
@@ -83,6 +112,47 @@ def evaluate(
         tell(f"{run}, step {step}, {split}: {metric} {value}{loss}")
         print_per_class(rows)
     for warning in (unreadable, nonfinite_warning(metrics, split)):
+        if warning:
+            tell(f"warning: {warning}", error=True)
+
+
+def _evaluate_ensemble(
+    ensemble: "Ensemble", dataset: str, split: str, per_class: bool, as_json: bool
+) -> None:
+    """Evaluate several models or views together, and print the metrics of each member too."""
+    from vit_jax.data import DecodeErrors
+    from vit_jax.evaluation.metrics import nonfinite_warning
+    from vit_jax.inference.ensembles.evaluation import evaluate_ensemble
+    from vit_jax.training.open_run import open_run
+
+    source, bad = open_run(ensemble.names[0], dataset, split).source(split), DecodeErrors()
+    with progress_bars("images") as show:
+        result, of_members = evaluate_ensemble(
+            ensemble, source, bad=bad, shown=lambda batches: _watched(batches, len(source), show)
+        )
+    metrics, rows = result.metrics, []
+    if per_class:
+        rows = result.table.per_class(source.class_names)
+    members = dict(zip(ensemble.names, of_members, strict=True))
+    if as_json:
+        line = {"run": ensemble.names[0], "split": split, **metrics}
+        line["members"] = {name: one.metrics for name, one in members.items()}
+        line |= {"average": ensemble.average, "views": len(ensemble.views)}
+        classes = {"classes": [dataclasses.asdict(row) for row in rows]} if per_class else {}
+        print(to_json(line | classes))
+    else:
+        together = [
+            f"{len(members)} runs" * (len(members) > 1),
+            f"{len(ensemble.views)} views" * (len(ensemble.views) > 1),
+        ]
+        averaged = " and ".join(filter(None, together)) or "calibrated"
+        for name, one in members.items():
+            metric, value = in_words(one.metrics)
+            tell(f"{name}, {split}: {metric} {value}, loss {one.metrics['loss']:.4f}")
+        metric, value = in_words(metrics)
+        tell(f"{averaged}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
+        print_per_class(rows)
+    for warning in (bad.summary(), nonfinite_warning(metrics, split)):
         if warning:
             tell(f"warning: {warning}", error=True)
 
@@ -130,6 +200,60 @@ def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Itera
         yield batch
         done = min(done + len(batch["mask"]), total)
         show("evaluated", done, total)
+
+
+def calibrate(
+    run: Run,
+    split: Annotated[
+        str, typer.Option(help="Split to fit on; default: validation, or test without one.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Fit the temperature that makes the probabilities of a run agree with its accuracy.
+
+    It stays with the run, for --calibrated of predict and evaluate. Predicted classes stay as they
+    are.
+    """
+    from vit_jax.analysis.errors.calibration import judged, reliability
+    from vit_jax.analysis.errors.calibration_report import fit_to_run
+    from vit_jax.inference.ensembles.ensemble import Ensemble
+    from vit_jax.inference.ensembles.evaluation import evaluate_ensemble
+    from vit_jax.inference.loading import load_classifier
+    from vit_jax.training.open_run import open_run
+
+    reopened, classifier = open_run(run), load_classifier(run)
+    split = split or ("validation" if reopened.experiment.validation_source else "test")
+    fitted = fit_to_run(reopened.run, classifier, reopened.source(split), split)
+    if fitted is None:
+        raise UserError(
+            f"{run} has independent probabilities of several classes, which no temperature of a "
+            "softmax calibrates; use its probabilities as they are"
+        )
+    source, found = reopened.source("test"), {}
+    for name, temperature in (("before", 1.0), ("after", float(fitted.temperature))):
+        ensemble = Ensemble([classifier], [run], temperatures=[temperature])
+        result, _ = evaluate_ensemble(ensemble, source)
+        error = reliability(*judged(result.table)).expected_error
+        found[name] = {"loss": result.metrics["loss"], "expected_calibration_error": error}
+    if as_json:
+        line = {"run": run, "temperature": float(fitted.temperature), "split": fitted.split}
+        return print(to_json({**line, "images": fitted.images, "test": found}))
+    tell(
+        f"{run}: temperature {fitted.temperature.in_words()}, fitted on "
+        f"{counted(fitted.images, f'{fitted.split} image')}"
+    )
+    before, after = found["before"], found["after"]
+    tell(
+        f"test: expected calibration error {100 * before['expected_calibration_error']:.2f} -> "
+        f"{100 * after['expected_calibration_error']:.2f} %, loss {before['loss']:.4f} -> "
+        f"{after['loss']:.4f}"
+    )
+    if split == "test":
+        tell(
+            "warning: it was fitted on the test images, which therefore look better than others; "
+            "set data.validation to fit on other images",
+            error=True,
+        )
 
 
 def convert(

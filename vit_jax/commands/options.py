@@ -25,6 +25,28 @@ Fields = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
 
+Together = Annotated[
+    list[str] | None,
+    typer.Option("--ensemble", help="Another run to average with, or a folder of runs."),
+]
+Average = Annotated[str, typer.Option(help="Mean of an ensemble: of probabilities or logits.")]
+Weights = Annotated[str, typer.Option(help="Weights of the runs of an ensemble, such as 2,1,1.")]
+Views = Annotated[
+    str,
+    typer.Option("--tta", help="Views of each image to average: flip, crops, scales, or several."),
+]
+Calibrated = Annotated[
+    bool, typer.Option("--calibrated", help="Divide logits by the run's fitted temperature.")
+]
+
+
+def parse_weights(text: str) -> list[float]:
+    """Parse weights such as `2,1,1`; none for an empty text."""
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError as error:
+        raise UserError(f"--weights={text} is invalid; use numbers such as 2,1,1") from error
+
 
 def parse_checkpoint(text: str) -> int | str:
     """Parse a checkpoint: last, best, or a step."""

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vit_jax.commands.options import (
+    Average,
+    Calibrated,
     Checkpoint,
     Fields,
     Raw,
     Run,
+    Together,
+    Views,
+    Weights,
     check_file,
     parse_checkpoint,
     parse_fields,
+    parse_weights,
 )
 from vit_jax.errors import EXIT_STOPPED, UserError
 from vit_jax.startup import unwind_on_signals
@@ -57,8 +63,17 @@ def predict(
         bool, typer.Option("--overwrite", help="Replace an --output that exists.")
     ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 64,
+    ensemble: Together = None,
+    average: Average = "probabilities",
+    weights: Weights = "",
+    tta: Views = "",
+    calibrated: Calibrated = False,
 ) -> None:
-    """Classify images with a trained model, or write the files of what else it gives."""
+    """Classify images with a trained model, or write the files of what else it gives.
+
+    With --ensemble or --tta, the answers of several models or views are averaged. A folder of runs
+    in place of RUN is an ensemble of all of them.
+    """
     from vit_jax.inference.find_images import read_lists
 
     names = [*(images or ()), *([list_ if list_ == "-" else f"@{list_}"] if list_ else ())]
@@ -66,10 +81,12 @@ def predict(
         raise UserError("there is nothing to classify; give images, folders, @FILE, or - for stdin")
     stream = read_lists(names)
 
+    from vit_jax.inference.ensembles.ensemble import load_ensemble, runs_in
     from vit_jax.inference.loading import load, load_classifier, writes_files
     from vit_jax.inference.programs import keep_programs
 
-    if writes_files(run):
+    several = len(runs_in(run)) > 1 or ensemble or tta or calibrated or weights
+    if not several and writes_files(run):
         if not output or as_csv or submission:
             raise UserError(
                 f"{run} is no classifier of images; use --output=FOLDER for what it gives, without "
@@ -80,7 +97,19 @@ def predict(
     _check_outputs(as_csv, output, submission, overwrite)
     keep_programs()
     fields = parse_fields(field)
-    classifier = load_classifier(run, parse_checkpoint(checkpoint), raw=raw, **fields)
+    if several:
+        classifier = load_ensemble(
+            [run, *(ensemble or ())],
+            parse_checkpoint(checkpoint),
+            raw=raw,
+            weights=parse_weights(weights),
+            average=average,
+            tta=tta,
+            calibrated=calibrated,
+            **fields,
+        )
+    else:
+        classifier = load_classifier(run, parse_checkpoint(checkpoint), raw=raw, **fields)
     form = None
     if submission:
         from vit_jax.inference.submission import Submission

@@ -7,6 +7,7 @@ from vit_jax.lazy import lazy_names
 if TYPE_CHECKING:
     from vit_jax.inference.classifier import Classifier, ImageResult, Prediction
     from vit_jax.inference.encoder import Encoder
+    from vit_jax.inference.ensembles.ensemble import Ensemble, load_ensemble
     from vit_jax.inference.loading import load, load_model
     from vit_jax.inference.predictor import BATCH, ArraySpec, Predictor
     from vit_jax.inference.pretrained import convert, load_pretrained
@@ -17,12 +18,14 @@ __all__ = [
     "ArraySpec",
     "Classifier",
     "Encoder",
+    "Ensemble",
     "ImageResult",
     "Prediction",
     "Predictor",
     "TwoTowers",
     "convert",
     "load",
+    "load_ensemble",
     "load_model",
     "load_pretrained",
     "load_two_towers",
@@ -33,6 +36,8 @@ _HOMES = {
     "ArraySpec": "predictor",
     "Classifier": "classifier",
     "Encoder": "encoder",
+    "Ensemble": "ensembles.ensemble",
+    "load_ensemble": "ensembles.ensemble",
     "Prediction": "classifier",
     "Predictor": "predictor",
     "ImageResult": "classifier",

@@ -24,9 +24,9 @@ from vit_jax.data import Source
 from vit_jax.evaluation.metrics import read_predictions
 from vit_jax.inference import Classifier
 from vit_jax.runs import RunDir
+from vit_jax.runs.temperature import temperature_file
 from vit_jax.text import counted, to_json
 
-_FILE = "temperature.json"
 _MOST_IMAGES = 5000  # whose logits are kept in memory; more would change the third digit
 _WITHIN = 0.005  # difference of confidence and accuracy that counts as equal
 
@@ -55,7 +55,7 @@ def fit_to_run(
     Raises:
         UserError: all predictions are correct, or too few of the logits are finite.
     """
-    (run.figures / _FILE).unlink(missing_ok=True)
+    temperature_file(run).unlink(missing_ok=True)
     binary = len(classifier.class_names) == 2
     if source.multi_label or (classifier.activation != "softmax" and not binary):
         return None
@@ -73,14 +73,15 @@ def fit_to_run(
     temperature = fit_temperature(np.concatenate(logits), labels)
     kept = {"temperature": temperature, "at_bound": temperature.at_bound}
     kept |= {"split": split, "images": len(labels)}
-    (run.figures / _FILE).write_text(to_json(kept) + "\n", encoding="utf-8")
+    run.figures.mkdir(exist_ok=True)
+    temperature_file(run).write_text(to_json(kept) + "\n", encoding="utf-8")
     return FittedTemperature(temperature, split, len(labels))
 
 
 def read_temperature(run: RunDir) -> FittedTemperature | None:
     """Return the result saved by `fit_to_run`; None if there is none."""
     try:
-        kept = json.loads((run.figures / _FILE).read_text(encoding="utf-8"))
+        kept = json.loads(temperature_file(run).read_text(encoding="utf-8"))
         temperature = Temperature(kept["temperature"], kept["at_bound"])
         return FittedTemperature(temperature, kept["split"], kept["images"])
     except (OSError, ValueError, KeyError, TypeError):

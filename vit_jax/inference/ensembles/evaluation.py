@@ -1,0 +1,101 @@
+"""Evaluation of an ensemble: the metrics of a classifier, from its mean probabilities."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from vit_jax.data import DecodeErrors, Source, eval_batches
+from vit_jax.evaluation.base import Result
+from vit_jax.evaluation.metrics import NO_ANSWER, MultiLabelPredictions, Predictions
+from vit_jax.inference.ensembles.ensemble import Ensemble
+
+_LEAST = 1e-12  # probability whose logarithm is taken in place of that of 0
+
+
+def evaluate_ensemble(
+    ensemble: Ensemble,
+    source: Source,
+    *,
+    batch_size: int = 64,
+    bad: DecodeErrors | None = None,
+    shown: Callable[[Iterator[Any]], Iterator[Any]] = iter,
+) -> tuple[Result, list[Result]]:
+    """Return the result of an ensemble on every example of a source, and those of its members.
+
+    The metrics are those of a classifier; the loss is the cross-entropy of the probabilities, in
+    nats. Members are evaluated on the image itself, without other views.
+
+    Args:
+        bad: collects unreadable images.
+        shown: passes the batches of the first preprocessing on, such as to show the progress.
+    """
+    groups = list(ensemble.groups.items())
+    streams = [
+        eval_batches(source, preprocessing, batch_size=batch_size, bad=bad)
+        for preprocessing, _ in groups
+    ]
+    streams[0] = shown(streams[0])
+    whole: list[list[np.ndarray]] = [[] for _ in range(len(ensemble.members) + 1)]
+    labels, places, begun = [], [], 0
+    for batches in zip(*streams, strict=True):
+        outputs = [
+            {
+                name: np.asarray(rows)
+                for name, rows in ensemble.run_group(group, batch["image"]).items()
+            }
+            for (_, group), batch in zip(groups, batches, strict=True)
+        ]
+        real = np.flatnonzero(np.all([batch["mask"] > 0 for batch in batches], axis=0))
+        whole[0].append(ensemble.mean(outputs)[real])
+        for number in range(len(ensemble.members)):
+            whole[number + 1].append(ensemble.of_member(number, outputs)[real])
+        labels.append(batches[0]["label"][real])
+        places.append(begun + real)
+        begun += len(batches[0]["mask"])
+    label, index = np.concatenate(labels), np.concatenate(places)
+    found = [_result(np.concatenate(rows), label, index, ensemble, source) for rows in whole]
+    return found[0], found[1:]
+
+
+def _result(
+    probabilities: Float[np.ndarray, "n classes"],
+    labels: np.ndarray,
+    index: np.ndarray,
+    ensemble: Ensemble,
+    source: Source,
+) -> Result:
+    answered = np.isfinite(probabilities).all(axis=1)
+    sure = np.clip(np.where(answered[:, None], probabilities, 0.5), _LEAST, 1)
+    if source.multi_label:
+        present = labels > 0.5
+        table = MultiLabelPredictions(present, np.where(answered[:, None], probabilities, np.nan))
+        right = np.mean((sure > 0.5) == present, axis=1) * answered
+        losses, name = _binary(sure, present), "label_accuracy"
+    else:
+        true = np.take_along_axis(probabilities, labels[:, None], axis=1)
+        rank = np.where(answered, np.sum(probabilities > true, axis=1), probabilities.shape[1])
+        predicted = np.where(answered, np.argmax(sure, axis=1), NO_ANSWER)
+        confidence = np.where(answered, probabilities.max(axis=1), np.nan)
+        table = Predictions(labels, predicted, confidence, rank, index)
+        right, name = table.right, "accuracy"
+        one_hot = np.eye(probabilities.shape[1], dtype=bool)[labels]
+        by_class = ensemble.activation == "sigmoid"
+        losses = _binary(sure, one_hot) if by_class else -np.log(sure[one_hot])
+    classes = len(ensemble.class_names)
+    return Result(
+        {
+            "loss": float(np.mean(losses)),
+            name: float(np.mean(right)),
+            **table.metrics(classes),
+            "examples": len(labels),
+        },
+        table,
+    )
+
+
+def _binary(sure: Float[np.ndarray, "n classes"], present: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Return the mean cross-entropy over independent classes."""
+    of_true = np.where(present, sure, np.maximum(1 - sure, _LEAST))
+    return -np.log(of_true).mean(axis=1)
