@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, writing
 from vit_jax.runs.record import ModelRecord
 from vit_jax.runs.run_dir import RunDir
 
@@ -24,13 +24,13 @@ def check_empty(folder: str | os.PathLike) -> None:
         raise UserError(f"{folder} is a file; choose another output folder")
 
 
-def make_folder(folder: str | os.PathLike) -> None:
-    """Create a folder. Raises UserError if it cannot be written."""
+def make_folder(folder: str | os.PathLike, name: str | os.PathLike = "") -> None:
+    """Create a folder. Raises UserError with its `name`, or path, if it cannot be written."""
     try:
         Path(folder).expanduser().mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{folder} cannot be written: {error.strerror}; choose another output folder"
+            f"{name or folder} cannot be written: {error.strerror}; choose another output folder"
         ) from error
 
 
@@ -73,7 +73,7 @@ def is_derived(run: RunDir) -> bool:
 def write_derived(
     folder: str | os.PathLike, source: RunDir, record: ModelRecord, variables: Mapping[str, Any]
 ) -> RunDir:
-    """Write the folder of a run that is made from another, and return it.
+    """Write the folder of a run that is made from another, whole or not at all, and return it.
 
     Args:
         folder: it must be empty or missing.
@@ -84,13 +84,21 @@ def write_derived(
         UserError: the folder holds something, or cannot be written.
     """
     check_empty(folder)
-    make_folder(folder)
-    run = RunDir(folder)
-    run.write_variables(dict(variables), record)
-    for name in ("config_file", "split_file", "training_images_file"):
-        if getattr(source, name).exists():
-            shutil.copy(getattr(source, name), getattr(run, name))
-    if source.tokenizer.is_dir():
-        shutil.copytree(source.tokenizer, run.tokenizer)
-    run.write_model(record)  # last: before it, the folder is no run
-    return run
+    path = Path(folder).expanduser().absolute()
+    draft = RunDir(path.with_name(f".{path.name}.{os.getpid()}"))
+    make_folder(draft.path, folder)
+    try:
+        draft.write_variables(dict(variables), record)
+        for name in ("config_file", "split_file", "training_images_file"):
+            if getattr(source, name).exists():
+                shutil.copy(getattr(source, name), getattr(draft, name))
+        if source.tokenizer.is_dir():
+            shutil.copytree(source.tokenizer, draft.tokenizer)
+        draft.write_model(record)
+        with writing(path):
+            if path.is_dir():  # an empty one
+                path.rmdir()
+            os.replace(draft.path, path)
+    finally:
+        shutil.rmtree(draft.path, ignore_errors=True)
+    return RunDir(path)
