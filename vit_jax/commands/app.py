@@ -17,7 +17,7 @@ from vit_jax.commands.models import models, summary
 from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
 from vit_jax.commands.serve import serve
-from vit_jax.commands.studies import compare
+from vit_jax.commands.studies import advise, compare
 from vit_jax.commands.sweep import sweep
 from vit_jax.commands.train import train
 
@@ -67,8 +67,8 @@ for _command in (
 app.command("zero-shot")(zero_shot)
 for _command in (search, embed, serve):
     app.command()(_command)
-app.command()(compare)
-app.command()(calibrate)
+for _command in (advise, compare, calibrate):
+    app.command()(_command)
 for _command in (quantize, prune, soup):
     app.command()(_command)
 app.command(context_settings=_TAKES_KEYS)(distill)

@@ -207,25 +207,39 @@ def training_command(
         report: on all of its splits.
         options: data options, by their keys in a configuration, such as `data.label_column`.
     """
+    if not report.labelled or (keys := data_keys(dataset, report, options)) is None:
+        return None
+    keys |= _keys_of_the_images(dataset, report, report.splits["train"])
+    config = "digits" if dataset == "digits" else "images"
+    config = "video/moving_digits" if dataset.startswith(_OF_CLIPS) else config
+    return train_with(config, dataset, keys)
+
+
+def data_keys(
+    dataset: str, report: Report, options: Mapping[str, str | None] | None = None
+) -> dict[str, Any] | None:
+    """Return the keys of a dataset's splits and options; None if there is nothing to train on."""
     train = report.splits.get("train")
     tests = [name for name in ("test", "validation") if _has_labels(report, name)]
-    if not report.labelled or not train or not train.height or train.examples < 2:
+    if not train or not train.height or train.examples < 2:
         return None
     keys: dict[str, Any] = {key: value for key, value in (options or {}).items() if value}
-    if not tests:
+    if not tests and report.labelled:
         if dataset.partition(":")[0] in ("folder", "csv", "jsonl", "wds"):
             return None  # every class has only one image
         keys |= {"data.train": "train[:80%]", "data.test": "train[80%:]"}
-    elif tests[0] != "test" and "test" in report.splits:
+    elif tests and tests[0] != "test" and "test" in report.splits:
         keys["data.test"] = tests[0]
     elif tests == ["test", "validation"]:
         keys["data.validation"] = "validation"
-    keys |= _keys_of_the_images(dataset, report, train)
-    config = "digits" if dataset == "digits" else "images"
-    config = "video/moving_digits" if dataset.startswith(_OF_CLIPS) else config
+    return keys
+
+
+def train_with(config: str, dataset: str, keys: Mapping[str, Any], suffix: str = "") -> str:
+    """Return a command that trains on a dataset. suffix: of the run folder's name."""
     name = safe_name(os.path.basename(dataset.partition(":")[2].rstrip("/")) or dataset)
     command = ["python", "-m", "vit_jax", "train"]
-    command += [f"--config={config}", f"--workdir=runs/{name}"]
+    command += [f"--config={config}", f"--workdir=runs/{name}{suffix}"]
     command += [f"--config.{key}={value}" for key, value in {"dataset": dataset, **keys}.items()]
     return shlex.join(command)
 
