@@ -174,8 +174,11 @@ def has_attention(model: nn.Module) -> bool:
 
 
 def rates_of(model: nn.Module) -> list[str]:
-    """Return the fields that are rates of something dropped in training."""
-    names = type(model).__dataclass_fields__
+    """Return the fields that are rates of something dropped in training.
+
+    Of patches a number is dropped, not each with a probability.
+    """
+    names = (name for name in type(model).__dataclass_fields__ if name != "patch_dropout")
     return [name for name in names if name.endswith(("dropout", "drop_path"))]
 
 

@@ -17,10 +17,8 @@ from jaxtyping import Array, Float, Int
 
 from vit_jax.models.description.blocks import Stem
 from vit_jax.models.features import Features
-from vit_jax.models.token_fields import check_all_tokens
+from vit_jax.models.token_fields import ANY_TOKENS, check_all_tokens
 from vit_jax.models.vit.module import ViT
-
-_WITHOUT_GRID = ("softmax", "talking_heads", "performer")  # types of attention for any tokens
 
 
 class Mask(NamedTuple):
@@ -155,7 +153,7 @@ def check_can_drop(model: nn.Module, *, decoded: bool = True) -> None:
     needed = {
         "positions": (model.positions not in ("relative", "rotary"), "sincos2d"),
         "rotary": (model.rotary == "none", "none"),
-        "attention_type": (model.attention_type in _WITHOUT_GRID, "softmax"),
+        "attention_type": (model.attention_type in ANY_TOKENS, "softmax"),
     }
     if decoded:
         needed |= {

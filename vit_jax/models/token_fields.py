@@ -41,6 +41,9 @@ Kept = Annotated[float | tuple[float, ...], Each(Share())]
 Dropped = Annotated[float, DropShare()]
 
 
+ANY_TOKENS = ("softmax", "talking_heads", "performer", "linear")  # attention without a grid
+
+
 def merge_schedule(r: int, depth: int, inflect: float = 0.0) -> tuple[int, ...]:
     """Return `tome_r` for every block: from `r (1 - inflect)` linearly to `r (1 + inflect)`.
 
@@ -132,8 +135,9 @@ def check_reduction(model: "ViT") -> None:
             f"{name}: {given} and keep_ratio={shown(model.keep_ratio)} both reduce tokens; use "
             "tome_r=0 or keep_ratio=1.0."
         )
+    of_any_tokens = model.attention_type in ANY_TOKENS and not reduces_tokens(model)
     needed = {
-        "attention_type": "softmax",
+        "attention_type": (of_any_tokens or model.attention_type == "softmax", "softmax"),
         "rotary": "none",
         "pool": (model.pool != "none", "cls", "mean"),
         "positions": (model.positions not in ("relative", "rotary"), "learned"),
@@ -178,7 +182,7 @@ def check_all_tokens(model: Any, reason: str) -> None:
 
 
 _WHY = {
-    "attention_type": "all tokens, or logits that are more than a product of queries and keys",
+    "attention_type": "all tokens, or has no logits of its own",
     "rotary": "the place of every token in the grid",
     "positions": "the place of every token in the grid",
     "pool": "every token as it is",

@@ -113,8 +113,9 @@ class Merge:
         merged, unmerged = order[:, : self.r], order[:, self.r :]
         if self.prefix:  # without, the authors keep the order by similarity
             unmerged = jnp.sort(unmerged, axis=1)
-        odd = jnp.broadcast_to(jnp.arange(metric.shape[1] // 2), (len(k), metric.shape[1] // 2))
-        front = jnp.broadcast_to(jnp.arange(self.prefix), (len(k), self.prefix))
+        batch, tokens, _ = metric.shape  # of a program for export the batch is a symbol
+        odd = jnp.broadcast_to(jnp.arange(tokens // 2), (batch, tokens // 2))
+        front = jnp.broadcast_to(jnp.arange(self.prefix), (batch, self.prefix))
         kept = [front, 2 * unmerged[:, of_even:], 2 * odd[:, of_odd:] + 1]
         partner = 2 * _take(similarity.argmax(axis=2), merged) + 1
         return jnp.concatenate(kept, axis=1), 2 * merged, partner
@@ -174,7 +175,7 @@ class Keep:
             parts.append(weighted.sum(axis=1, keepdims=True).astype(x.dtype))
         new = jnp.full(scores.shape, self.prefix + keep if self.fused else -1, jnp.int32)
         new = _at(new, kept, self.prefix + jnp.arange(keep))
-        front = jnp.broadcast_to(jnp.arange(self.prefix), (len(x), self.prefix))
+        front = jnp.broadcast_to(jnp.arange(self.prefix), (x.shape[0], self.prefix))
         places = jnp.concatenate([front, new], axis=1)
         return jnp.concatenate(parts, axis=1), token_map.moved(places)
 
@@ -197,7 +198,7 @@ def drop_patches(
     """
     patches = x.shape[1] - prefix
     keep = max(1, int(patches * (1 - rate)))
-    noise = jax.random.uniform(key, (len(x), patches))
+    noise = jax.random.uniform(key, (x.shape[0], patches))
     chosen = jnp.sort(jnp.argsort(noise, axis=1)[:, :keep], axis=1)
     return jnp.concatenate([x[:, :prefix], _take(x[:, prefix:], chosen)], axis=1)
 
@@ -210,5 +211,5 @@ def _take(values: Array, index: Int[Array, "batch some"]) -> Array:
 
 def _at(values: Int[Array, "batch n"], index: Int[Array, "batch some"], new: Array) -> Array:
     """Return the values with new ones at an index in every row of the batch."""
-    rows = jnp.arange(len(values))[:, None]
-    return values.at[rows, index].set(new, unique_indices=True)
+    new = jnp.broadcast_to(new, index.shape)
+    return jax.vmap(lambda v, i, n: v.at[i].set(n, unique_indices=True))(values, index, new)

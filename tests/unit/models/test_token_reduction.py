@@ -208,6 +208,7 @@ def test_patch_dropout_leaves_a_random_part_in_training_only():
         asked = {"method": "features", "train": train, "rngs": {"dropout": jax.random.key(0)}}
         return jax.eval_shape(lambda x: model.apply({"params": params}, x, **asked), images)
 
+    ViT(**VIT, patch_dropout=0.5, attention_type="talking_heads")  # takes any tokens
     assert tokens(True).tokens.shape[1] == 9
     assert tokens(False).tokens.shape[1] == 17
 
@@ -235,6 +236,7 @@ def test_patch_dropout_leaves_a_random_part_in_training_only():
         ({"keep_ratio": 0.5, "pool": "none"}, "use pool='cls' or 'mean'"),
         ({"patch_dropout": 1.0}, "patch_dropout=1.0 would drop all patches"),
         ({"patch_dropout": 0.5, "positions": "relative"}, "use positions='learned'"),
+        ({"patch_dropout": 0.5, "attention_type": "local"}, "use attention_type='softmax'"),
     ],
 )
 def test_fields_that_do_not_go_together_are_an_error(fields, message):

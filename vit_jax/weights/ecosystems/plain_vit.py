@@ -13,6 +13,7 @@ _NOT_IN_FILES = (
     *("mlp_ratio", "drop_path", "init_scheme", "pos_resize", "patch_embed_method"),
     *("dtype", "attention_impl", "remat", "scan_layers"),
     *("attention_dropout", "projection_dropout", "mlp_dropout", "position_dropout"),
+    *("patch_dropout", "tome_proportional", "keep_fused"),
     *("performer_features", "performer_seed", "linformer_rank", "local_window"),
 )
 
