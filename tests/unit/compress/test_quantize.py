@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vit_jax
+from tests.support.two_towers import write_tiny_run
 from vit_jax.compress.quantize import contracted_axes, quantize
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
@@ -179,3 +180,40 @@ def test_training_in_its_folder_is_refused(quantized_run, tiny_config):
 
     with pytest.raises(UserError, match="made from other runs.*--config.init_from="):
         fit(tiny_config(), quantized_run[0].path)
+
+
+@pytest.mark.slow
+def test_both_towers_are_quantized(tmp_path):
+    run = write_tiny_run(tmp_path / "clip")
+    quantize(run.path, tmp_path / "int8", activations="int8")
+    exact, few_bits = vit_jax.load(run.path), vit_jax.load(tmp_path / "int8")
+    kernels = {
+        jax.tree_util.keystr(path, simple=True, separator="/").split("/")[0]
+        for path, leaf in jax.tree_util.tree_leaves_with_path(few_bits.variables["params"])
+        if leaf.dtype == np.int8
+    }
+    assert kernels == {"image", "text", "projection"}
+    images = np.random.default_rng(1).integers(0, 256, (2, 8, 8, 3), np.uint8)
+    texts = few_bits.tokenizer.encode(["a photo of a cat", "a dog"])
+    with jax.disable_jit():
+        for vectors in (
+            lambda one: one.function(one.variables, images)["vectors"],
+            lambda one: one.task.text_vectors(one.variables, texts),
+        ):
+            cosines = np.sum(np.asarray(vectors(exact)) * np.asarray(vectors(few_bits)), axis=-1)
+            assert np.all(cosines > 0.99) and np.any(cosines < 1 - 1e-6)
+
+
+@pytest.mark.slow
+def test_a_quantized_run_is_exported(quantized_run, tmp_path, monkeypatch):
+    from vit_jax.cli import main
+    from vit_jax.export import stablehlo
+
+    run, _ = quantized_run
+    expected = np.asarray(vit_jax.load(run.path).run(IMAGES)["logits"])
+    for beside, limit in enumerate((stablehlo.LARGEST_INSIDE, 0)):
+        monkeypatch.setattr(stablehlo, "LARGEST_INSIDE", limit)
+        assert main(["export", str(run.path), str(tmp_path / f"out{beside}")]) == 0
+        model = vit_jax.load_exported(tmp_path / f"out{beside}")
+        assert bool(model.description["weights"]) == bool(beside)
+        np.testing.assert_array_equal(model.run(IMAGES)["logits"], expected)
