@@ -251,7 +251,7 @@ def test_a_parameter_without_a_role_is_one_sentence(model):
 
 TASKS = {
     "classification": Classification(TINY["PVT"]),
-    "depth": Depth(DENSE["DPT"]),
+    "depth": Depth(DENSE["DPT"], kind="affine"),
     "detection": Detection(DENSE["DETR"]),
     "multitask": MultiTask(DENSE["UniversalViT"]),
     "segmentation": Segmentation(DENSE["Segmentation mask"], ("ground", "cat", "dog")),

@@ -18,8 +18,11 @@ SHORT = {**TWO_STEPS, "data.train": "train"}
 SMALL = {
     "precision": "float32",
     "model.image_size": "64",
-    "model.blocks": "(0, 0, 1, 1)",
-    "model.widths": "(4, 4, 4, 4)",
+    "model.blocks": "(0, 1)",
+    "model.widths": "(8, 16, 4, 4)",
+    "model.backbone_fields.stem_units": "(1, 1, 1)",
+    "model.backbone_fields.stem_width": "2",
+    "model.backbone_fields.stem_groups": "2",
     "model.fusion_width": "8",
     "model.backbone_fields.width": "8",
     "model.backbone_fields.heads": "2",
@@ -27,7 +30,8 @@ SMALL = {
     "model.backbone_fields.mlp_width": "8",
 }
 # The coarsest map has nothing to be added to, and the decoder reads blocks before their norm.
-UNREAD = {"backbone/norm", "neck/fuse_3/unit1"}
+# Branches of the ResNet begin at zero, so that most of them have no gradient yet.
+UNREAD = {"backbone/norm", "neck/fuse_3/unit1", "backbone/patch_embed/stages_"}
 
 
 @pytest.mark.slow

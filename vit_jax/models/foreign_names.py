@@ -39,6 +39,8 @@ _PATTERNS = [
     (rf"(?:depth_anything_v2_vit|da_?v2_vit)_?({_SIZES})(?:_.*)?", "DepthAnythingV2-{1}"),
     (rf"depth_anything_v2_({_LONG})(?:_hf)?", "DepthAnythingV2-{1}"),
     (rf"dpt_({_LONG})(?:_384)?", "DPT-{1}/16"),
+    (r"dpt_(hybrid)(?:_.*)?", "DPT-Hybrid"),
+    (rf"(?:(?:cascade_)?mask_rcnn_)?vit_?det_({_SIZES}|{_LONG})(?:_.*)?", "ViTDet-{1}/16"),
     # DINOv2, and the three types of DeiT.
     (rf"vit_({_LONG})_patch14_reg4_dinov2.*", "DINOv2-{1}/14-reg"),
     (rf"vit_({_LONG})_patch14_dinov2.*", "DINOv2-{1}/14"),

@@ -131,6 +131,8 @@ NAMES = {
         "depth-anything/Depth-Anything-V2-Small",
     ],
     "DepthAnythingV2-B": ["depth_anything_v2_vitb"],
+    "DPT-Hybrid": ["Intel/dpt-hybrid-midas", "dpt_hybrid_nyu"],
+    "ViTDet-B/16": ["google/vitdet-base-patch16-224", "mask_rcnn_vitdet_b_100ep"],
     "EfficientNet-B7": ["tf_efficientnet_b7.ns_jft_in1k"],
 }
 ELSEWHERE = [

@@ -1,6 +1,7 @@
 """Depth from one image: DPT (Ranftl et al. 2021), and Depth Anything V2 (Yang et al. 2024).
 
-- Both read the outputs of four blocks of a ViT by the neck of DPT (`neck`), and end in three
+- DPT-Hybrid reads two maps of a ResNet and two blocks of the ViT on it, as `stages` and `blocks`.
+- Both others read the outputs of four blocks of a ViT by the neck of DPT (`neck`), and end in three
   convolutions. DPT joins the class token to the patches; Depth Anything V2 drops it, and reads the
   blocks through the encoder's final norm.
 - What comes out has the size of the images. `max_depth` or `scale_shift` makes it a depth in
@@ -10,7 +11,7 @@
   which is the same where the sides of the grid are even, as in all published sizes.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,7 @@ class DPT(DenseModel):
     image_size: Size = 384
     backbone_name: str = "ViT-L/16"  # a ViT
     blocks: tuple[int, ...] = (5, 11, 17, 23)  # that are read, from 0; one may be there twice
+    stages: tuple[int, ...] = ()  # of a hybrid's ResNet, whose maps come before those of blocks
     normed: bool = False  # whether their outputs pass the backbone's final norm
     readout: Readout = "project"  # of the class token; "ignore" needs none
     widths: Counts = (256, 512, 1024, 1024)  # channels of the maps of the blocks
@@ -76,7 +78,8 @@ class DPT(DenseModel):
         self, images: Float[Array, "batch height width channels"], *, train: bool = False
     ) -> Float[Array, "batch height width"]:
         """Return the depth of every pixel, or its inverse."""
-        features = self.features(images, train=train, blocks=self.blocks)
+        asked = {"stages": self.stages} if self.stages else {}
+        features = self.features(images, train=train, blocks=self.blocks, **asked)
         if self.normed:
             normed = tuple(self.backbone.norm(x) for x in features.blocks)
             features = features.replace(blocks=normed)
@@ -90,8 +93,14 @@ class DPT(DenseModel):
         size: (height, width) of the images.
         """
         del train  # nothing here is random
-        blocks = features.blocks
-        x = self.head_conv1(self.neck(blocks, features.grid, features.prefix))
+        if self.stages and features.stages is None:
+            raise ValueError(
+                f"{type(self).__name__}: stages={shown(self.stages)} need the maps of the ResNet "
+                "among the features, which UniversalViT does not ask for; use stages=() there."
+            )
+        maps = features.stages if self.stages else ()
+        levels = (*maps, *features.blocks)
+        x = self.head_conv1(self.neck(levels, features.grid, features.prefix))
         x = jax.nn.relu(self.head_conv2(resize_map(x, tuple(size))))
         x = self.head_conv3(x.astype(jnp.float32))[..., 0]
         if self.max_depth is not None:
@@ -125,12 +134,13 @@ def _check_fields(model: DPT) -> None:
             f"{name}: the backbone {model.backbone_name} gives no outputs of blocks; use a ViT, "
             "such as 'ViT-B/16'."
         )
-    for field in ("blocks", "widths"):
-        if len(getattr(model, field)) != LEVELS:
+    for field, count in (("widths", LEVELS), ("blocks", LEVELS - len(model.stages))):
+        if len(getattr(model, field)) != count:
             raise ValueError(
-                f"{name}: {field}={shown(getattr(model, field))} must be {LEVELS} numbers, one for "
-                "each map."
+                f"{name}: {field}={shown(getattr(model, field))} must be {count} numbers, one for "
+                f"each map{' that is no stage' if model.stages and field == 'blocks' else ''}."
             )
+    _check_stages(model, backbone)
     for i, block in enumerate(model.blocks):
         if not 0 <= block < backbone.depth:
             raise ValueError(
@@ -157,4 +167,23 @@ def _check_fields(model: DPT) -> None:
         raise ValueError(
             f"{name}: scale_shift={shown(model.scale_shift)} must be two numbers: a factor and a "
             "shift of the inverse depth."
+        )
+
+
+def _check_stages(model: DPT, backbone: Any) -> None:
+    """Raise ValueError for stages that the backbone has not, or whose maps have other widths."""
+    if not model.stages:
+        return
+    name, units = type(model).__name__, getattr(backbone, "stem_units", ())
+    if any(not 0 <= stage < len(units) for stage in model.stages):
+        raise ValueError(
+            f"{name}: stages={shown(model.stages)} are not those of the backbone "
+            f"{model.backbone_name}, which has {len(units)}; use a hybrid such as 'R50+ViT-B/16', "
+            "or stages=()."
+        )
+    channels = tuple(backbone.stage_channels(stage) for stage in model.stages)
+    if model.widths[: len(channels)] != channels:
+        raise ValueError(
+            f"{name}: widths={shown(model.widths)} must begin with {shown(channels)}, the channels "
+            f"of the maps of stages={shown(model.stages)}."
         )

@@ -1,5 +1,6 @@
 """The neck of DPT: tokens of several blocks become maps, which are fused from coarse to fine.
 
+- Maps of a ResNet need no reassembly: they stand for the finest levels of a hybrid (DPT-Hybrid).
 - Reassemble: patches and the readout token become a map, whose sides are 4, 2, 1 and 1/2 times
   those of the grid.
 - Fuse: each map is added to what comes from the coarser ones, between two residual units of
@@ -120,8 +121,8 @@ class Fuse(Checked):
 class Neck(Checked):
     """Tokens of several blocks, finest map first, to one map of twice the finest one's sides.
 
-    Parameters: `reassemble_{i}`, `conv_{i}` to the common width (without bias) and `fuse_{i}`, all
-    counted from the first block.
+    Parameters: `reassemble_{i}` of tokens, `conv_{i}` to the common width (without bias) and
+    `fuse_{i}`, all counted from the first level.
     """
 
     ROLES: ClassVar[Roles] = {
@@ -138,19 +139,20 @@ class Neck(Checked):
     @nn.compact
     def __call__(
         self,
-        blocks: Sequence[Float[Array, "batch tokens channels"]],
+        levels: Sequence[Float[Array, "batch ... channels"]],  # tokens, or a map as it is
         grid: tuple[int, int],
         prefix: int,
     ) -> Float[Array, "batch height width features"]:
         maps = []
-        for i, (tokens, width) in enumerate(zip(blocks, self.widths, strict=True)):
-            reassemble = Reassemble(
-                width, 2.0 ** (2 - i), self.readout, self.dtype, name=f"reassemble_{i}"
-            )
+        for i, (level, width) in enumerate(zip(levels, self.widths, strict=True)):
+            if level.ndim == 3:
+                scale, name = 2.0 ** (2 - i), f"reassemble_{i}"
+                reassemble = Reassemble(width, scale, self.readout, self.dtype, name=name)
+                level = reassemble(level, grid, prefix)
             to_common = conv(
                 self.fusion_width, 3, init=torch_linear, dtype=self.dtype, name=f"conv_{i}"
             )
-            maps.append(to_common(reassemble(tokens, grid, prefix)))
+            maps.append(to_common(level))
         x = maps[-1]
         for i in reversed(range(len(maps))):
             height, width = maps[i - 1].shape[1:3] if i else (2 * side for side in x.shape[1:3])

@@ -16,6 +16,17 @@ register(
     DPT,
     "Vision Transformers for Dense Prediction (Ranftl et al. 2021), DPT-Large of section 3",
 )
+register(
+    "DPT-Hybrid",
+    DPT,
+    "Vision Transformers for Dense Prediction (Ranftl et al. 2021), DPT-Hybrid of section 3",
+    backbone_name="R50+ViT-B/16",
+    # timm's, in which the authors and transformers have it
+    backbone_fields={"stem_norm_eps": 1e-5, "stem_std_eps": 0.0, "stem_var_eps": 1e-8},
+    blocks=(8, 11),
+    stages=(0, 1),
+    widths=(256, 512, 768, 768),
+)
 
 # Blocks, channels of the maps, and of the fused maps: DepthAnything/Depth-Anything-V2, `dpt.py`.
 for _size, (_blocks, _widths, _fusion) in {

@@ -10,17 +10,19 @@
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flax import linen as nn
+from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
 from vit_jax.models.description.blocks import BlockInfo, pyramid_blocks
 from vit_jax.models.description.receptive import Everything, Step, Steps, global_steps
 from vit_jax.models.description.roles import Roles
+from vit_jax.models.features import Features
 from vit_jax.models.fields import Count, Positive, check_blocks
-from vit_jax.models.hybrid.bit_resnet import ResNetPatchEmbed, stride_of
+from vit_jax.models.hybrid.bit_resnet import ResNetPatchEmbed, Stage, stride_of
 from vit_jax.models.vit.module import ViT
 
 
@@ -85,6 +87,40 @@ class HybridViT(ViT):
             std_eps=self.stem_std_eps,
             var_eps=self.stem_var_eps,
         )
+
+    def features(
+        self,
+        images: Float[Array, "batch height width channels"],
+        *,
+        stages: tuple[int, ...] = (),
+        **asked: Any,
+    ) -> Features:
+        """Return the features of a ViT.
+
+        stages: numbers of stages of the ResNet, from 0, whose maps are given too.
+        """
+        for number in stages:
+            if not 0 <= number < len(self.stem_units):
+                raise ValueError(
+                    f"{type(self).__name__}: there is no stage {number} of the ResNet, which has "
+                    f"{len(self.stem_units)} of them."
+                )
+        maps: dict[str, Array] = {}
+
+        def keep(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            output = call(*args, **kwargs)
+            if isinstance(context.module, Stage) and context.method_name == "__call__":
+                maps[context.module.name] = output
+            return output
+
+        with nn.intercept_methods(keep):
+            found = super().features(images, **asked)
+        own = tuple(maps[f"stages_{number}"] for number in stages)
+        return found.replace(stages=own or None)
+
+    def stage_channels(self, number: int) -> int:
+        """Return the channels of the map of a stage of the ResNet."""
+        return 4 * self.stem_width * 2**number
 
     def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
         """Return the units of the ResNet, which are no layers, and the blocks."""

@@ -30,7 +30,8 @@ _BACKBONE = "patch_embed.backbone"
 _ROOTS = (f"{_BACKBONE}.stem", _BACKBONE)  # the second of a root without stages
 
 
-def _timm_unit(ours: str, theirs: str) -> tuple[Row, ...]:
+def timm_unit(ours: str, theirs: str) -> tuple[Row, ...]:
+    """Return the rows of a unit of the ResNet, whose names transformers shares."""
     parts = (("1", "conv1", "norm1"), ("2", "conv2", "norm2"), ("3", "conv3", "norm3"))
     rows = []
     for number, conv, its_norm in (*parts, ("_proj", "downsample.conv", "downsample.norm")):
@@ -42,12 +43,12 @@ def _timm_unit(ours: str, theirs: str) -> tuple[Row, ...]:
 TIMM_ROWS = (
     *(Row("patch_embed/conv_root/kernel", f"{root}.conv.weight", CONV) for root in _ROOTS),
     *(row for root in _ROOTS for row in layer_norm("patch_embed/norm_root", f"{root}.norm")),
-    *_timm_unit("patch_embed/stages_{i}/units_{j}", f"{_BACKBONE}.stages.{{i}}.blocks.{{j}}"),
+    *timm_unit("patch_embed/stages_{i}/units_{j}", f"{_BACKBONE}.stages.{{i}}.blocks.{{j}}"),
     *timm.ROWS,
 )
 
 # Of timm's hybrids, besides those of its ViTs.
-_TIMM_FIELDS = {"stem_norm_eps": 1e-5, "stem_std_eps": 0.0, "stem_var_eps": 1e-8}
+TIMM_FIELDS = {"stem_norm_eps": 1e-5, "stem_std_eps": 0.0, "stem_var_eps": 1e-8}
 _GROUPS = 32  # no file says it; as many as there are channels in a stem narrower than that
 
 # timm's architectures by the units of their ResNet; everything else is an argument.
@@ -68,16 +69,18 @@ def describe_timm(
     stem_width, in_channels = formats.axes_of(
         tensors, f"{root}.conv.weight", "out, in, height, width"
     )[:2]
-    units = _units(tensors, rf"{re.escape(_BACKBONE)}\.stages\.", r"\.blocks\.", r"\.conv1\.weight")
+    units = units_of(
+        tensors, rf"{re.escape(_BACKBONE)}\.stages\.", r"\.blocks\.", r"\.conv1\.weight"
+    )
     width, _, *patch = formats.axes_of(tensors, "patch_embed.proj.weight", "out, in, height, width")
-    patches = _zeros(width, in_channels, *(side * stride_of(units) for side in patch))
+    patches = patches_of_zeros(width, in_channels, *(side * stride_of(units) for side in patch))
     vit = timm.describe(
         {**tensors, "patch_embed.proj.weight": patches},
         config,
         dataclasses.replace(hints, origin=origin),
     )
     return dataclasses.replace(
-        vit, fields={**vit.fields, **_stem(units, stem_width), **_TIMM_FIELDS}
+        vit, fields={**vit.fields, **stem_fields(units, stem_width), **TIMM_FIELDS}
     )
 
 
@@ -91,7 +94,7 @@ def finish_timm(tensors: dict[str, np.ndarray], fields: Mapping[str, Any]) -> di
 
 def timm_config(fields: Mapping[str, Any], preprocessing: Any, class_names: Any) -> dict[str, Any]:
     """Return timm's `config.json` of a model; UserError for fields that timm does not support."""
-    needed = {"stem_width": 64, "stem_groups": _GROUPS, **_TIMM_FIELDS}
+    needed = {"stem_width": 64, "stem_groups": _GROUPS, **TIMM_FIELDS}
     for name, value in needed.items():
         if fields[name] != value:
             raise UserError(
@@ -160,11 +163,11 @@ def describe_google(
     in_channels, stem_width = formats.axes_of(
         tensors, "conv_root/kernel", "height, width, in, out"
     )[2:]
-    units = _units(tensors, "block", "/unit", "/conv1/kernel")
+    units = units_of(tensors, "block", "/unit", "/conv1/kernel")
     *patch, _, width = formats.axes_of(tensors, "embedding/kernel", "height, width, in, out")
-    patches = _zeros(*(side * stride_of(units) for side in patch), in_channels, width)
+    patches = patches_of_zeros(*(side * stride_of(units) for side in patch), in_channels, width)
     vit = google.describe({**tensors, "embedding/kernel": patches}, config, hints)
-    return dataclasses.replace(vit, fields={**vit.fields, **_stem(units, stem_width)})
+    return dataclasses.replace(vit, fields={**vit.fields, **stem_fields(units, stem_width)})
 
 
 def normalize_google(tensors: Tensors) -> Tensors:
@@ -193,10 +196,11 @@ GOOGLE = formats.CheckpointFormat(
 
 FORMATS = (TIMM, GOOGLE)
 
-# ----------------------------------------------------------------------------------------- inside
+# ------------------------------------------------------------------------- shared with the hybrids
+# of other libraries
 
 
-def _units(tensors: Tensors, stage: str, unit: str, rest: str) -> tuple[int, ...]:
+def units_of(tensors: Tensors, stage: str, unit: str, rest: str) -> tuple[int, ...]:
     """Return the number of units of each stage, from regular expressions around the two numbers."""
     stages = formats.count_blocks(tensors, rf"{stage}(\d+){unit}0{rest}")
     return tuple(
@@ -204,11 +208,12 @@ def _units(tensors: Tensors, stage: str, unit: str, rest: str) -> tuple[int, ...
     )
 
 
-def _stem(units: tuple[int, ...], stem_width: int) -> dict[str, Any]:
+def stem_fields(units: tuple[int, ...], stem_width: int) -> dict[str, Any]:
+    """Return the fields of a ResNet of these units."""
     return {"stem_units": units, "stem_width": stem_width, "stem_groups": min(_GROUPS, stem_width)}
 
 
-def _zeros(*shape: int) -> np.ndarray:
+def patches_of_zeros(*shape: int) -> np.ndarray:
     """Return a kernel of patches as large as those of the image, to describe the ViT by its shape.
 
     It takes no memory.

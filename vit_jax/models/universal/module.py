@@ -6,7 +6,8 @@
         backbone_name="ViT-S/16",
         task_heads={
             "segmentation": {"model": "Segmentation", "decoder": "mask", "num_classes": 11},
-            "depth": {"model": "DPT", "blocks": (2, 5, 8, 11), "widths": (48, 96, 192, 384)},
+            "depth": {"model": "DPT", "blocks": (2, 5, 8, 11), "widths": (48, 96, 192, 384),
+                      "max_depth": 10},
             "detection": {"model": "DETR", "num_classes": 10, "queries": 20},
         },
     )

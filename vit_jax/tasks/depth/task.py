@@ -82,6 +82,12 @@ class Depth(Task):
                 raise ValueError(
                     f"{name} = {getattr(self, name)!r} must be one of {', '.join(allowed)}"
                 )
+        if self.kind == "silog" and getattr(self.model, "is_relative", False):
+            raise ValueError(
+                f"kind = 'silog' is the loss of depths, and this {type(self.model).__name__} gives "
+                "inverse depths up to a factor and a shift; set kind to affine, or give the model "
+                "a max_depth or a scale_shift, such as --config.model.max_depth=10"
+            )
         for name in ("silog_share", "affine_trim"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} = {getattr(self, name)} must be a number from 0 to 1")

@@ -110,7 +110,7 @@ def transformers_case(
 ):
     """A model of transformers, with what `save_pretrained` writes and the names in memory.
 
-    more: arrays of the file besides.
+    other_size: None: no answers at another size. more: arrays of the file besides.
     """
     import_torchvision()
     from safetensors.torch import load_file
@@ -126,7 +126,7 @@ def transformers_case(
         name,
         tensors,
         (blocks, answer),
-        (blocks, answer),
+        None if other_size is None else (blocks, answer),
         config=config,
         preprocessor=preprocessor,
         memory=memory,

@@ -7,6 +7,7 @@ is its first row.
 
 - `dpt`, `dpt_add`, `dpt_ignore`: transformers' `dpt` with each kind of readout. Its patches are of
   16 x 16 pixels, for which alone its output has the size of the images, and those are square.
+- `dpt_hybrid`: transformers' `dpt` on a ResNet of BiT, whose maps are read beside two blocks.
 - `depth_anything`, `depth_anything_metric`: transformers' `depth_anything`, of which the other size
   has an odd number of patches on a side.
 - `dpt_authors`, `depth_anything_authors`: the authors' repositories are no packages. The models are
@@ -47,6 +48,7 @@ SIZE, OTHER = (16, 16), (24, 12)
 
 def main():
     cases = (dpt, add, ignore, depth_anything, metric, dpt_authors, depth_anything_authors)
+    cases = (*cases, dpt_hybrid)
     for number, make in enumerate(cases):
         torch.manual_seed(number)
         make()
@@ -227,6 +229,44 @@ def renamed(model, *tables):
             found[name] = tensor
     order = ("query", "key", "value")
     return found | {n: torch.cat([parts[o] for o in order]) for n, parts in split.items()}
+
+
+def dpt_hybrid():
+    config = DPTConfig(
+        is_hybrid=True,
+        hidden_size=WIDTH,
+        num_hidden_layers=3,
+        num_attention_heads=HEADS,
+        intermediate_size=2 * WIDTH,
+        image_size=DPT_SIZE[0],
+        neck_hidden_sizes=[32, 64, 6, 6],
+        fusion_hidden_size=FUSED,
+        backbone_out_indices=[0, 0, 1, 2],  # of which the first two are not used
+        layer_norm_eps=1e-3,
+        backbone_featmap_shape=[1, 128, 2, 2],
+        backbone_config={
+            "embedding_size": 8,
+            "hidden_sizes": [32, 64, 128],
+            "depths": [1, 2, 1],
+            "num_groups": 4,
+            "layer_type": "bottleneck",
+            "global_padding": "same",
+            "embedding_dynamic_padding": True,
+            "out_features": ["stage1", "stage2", "stage3"],
+        },
+    )
+    model = small(DPTForDepthEstimation(config))
+    for name, parameter in model.named_parameters():
+        if "position_embeddings" in name or "cls_token" in name:
+            parameter.data *= 2**5  # beside what a ResNet gives, which is not small
+    size = {"height": DPT_SIZE[0], "width": DPT_SIZE[1]}
+    transformers_case(
+        "depth/dpt_hybrid",
+        *(model, *run(model)),
+        preprocessor=processor(size=size),
+        size=DPT_SIZE,
+        other_size=None,
+    )
 
 
 def dpt_authors():

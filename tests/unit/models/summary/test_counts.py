@@ -130,6 +130,8 @@ OF_FAMILIES = {
     "UPerNet-Swin-S": (81_261_302 - 2 * 768, None),
     "UPerNet-Swin-B": (121_281_764 - 2 * 1024, None),
     "UPerNet-ConvNeXt-T": (60_242_636, None),
+    # transformers' `DPTForDepthEstimation` with `is_hybrid`
+    "DPT-Hybrid": (122_377_985, None),
     # the closed form of table 1 in Tolstikhin et al. 2021, as in `test_mixer`
     "Mixer-S/32": (19_104_624, 1_002_426_368),
     "Mixer-S/16": (18_528_264, 3_776_958_464),

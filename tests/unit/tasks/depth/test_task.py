@@ -54,6 +54,10 @@ def test_depths_of_another_size_are_told():
     ("fields", "said"),
     [
         ({"model": TINY["ViT"]}, "ViT gives classes; use one such as"),
+        (
+            {"model": DENSE["DPT"]},
+            "'silog' is the loss of depths, and this DPT gives inverse depths",
+        ),
         ({"kind": "l2"}, "kind = 'l2' must be one of silog, affine"),
         ({"alignment": "scale"}, "must be one of auto, none, median, disparity"),
         ({"crop": "nyu"}, "must be one of none, eigen, garg"),

@@ -54,18 +54,19 @@ def spec(
     more: Mapping[str, Any],
     preprocessing: Mapping[str, Any],
     origin: str,
+    architecture: str = "ViT",
 ) -> formats.ModelSpec:
     """Return the spec of a file from that of its backbone, its neck and head.
 
-    more: fields that no tensor shows.
+    more: fields that no tensor shows. architecture: of the backbone.
     """
     from vit_jax.weights.convert import model_name  # which imports this module
 
     widths = tuple(
-        formats.axes_of(tensors, f"{names['project'](k)}.weight", _CONV_AXES)[0]
+        formats.axes_of(tensors, f"{names['common'](k)}.weight", _CONV_AXES)[1]
         for k in range(LEVELS)
     )
-    name = model_name({**backbone.fields, "num_classes": 0})
+    name = model_name({**backbone.fields, "num_classes": 0}, architecture)
     return formats.ModelSpec(
         {
             "num_classes": 0,

@@ -57,6 +57,7 @@ _NEEDED = {
     "use_bias_in_fusion_residual": True,
 }
 _PROCESSOR = "DPTImageProcessor"
+_PATCHES = "embeddings.patch_embeddings.projection.weight"
 
 
 def describe_dpt(
@@ -64,7 +65,7 @@ def describe_dpt(
 ) -> formats.ModelSpec:
     """Return the spec of a file of transformers' `dpt`."""
     config = config or {}
-    _check(config, "dpt")
+    check(config, "dpt")
     if config.get("backbone_config") is not None:
         raise UserError(
             "config.json: the backbone of this DPT is another class, backbone_config, which is not "
@@ -82,7 +83,8 @@ def describe_dpt(
         "blocks": blocks_of("dpt", backbone.fields["depth"], config.get("backbone_out_indices")),
         "readout": readout,
     }
-    return _spec("dpt", origin, backbone, tensors, config, DPT_NAMES, more)
+    patch = _patch_of(tensors, _DPT_PREFIX)
+    return spec_of_dpt(origin, backbone, tensors, config, more, patch)
 
 
 def describe_depth_anything(
@@ -90,7 +92,7 @@ def describe_depth_anything(
 ) -> formats.ModelSpec:
     """Return the spec of a file of transformers' `depth_anything`."""
     config = config or {}
-    _check(config, "depth_anything")
+    check(config, "depth_anything")
     _, origin = formats.choose_origin(hints, {"depth_anything": ORIGINS["depth_anything"]})
     inner = formats.configured_section(config, "backbone_config")
     kind = inner.get("model_type", "dinov2")
@@ -119,7 +121,9 @@ def describe_depth_anything(
         "normed": True,
         "max_depth": float(config.get("max_depth") or 1) if metric else None,
     }
-    return _spec("depth_anything", origin, backbone, tensors, config, DEPTH_ANYTHING_NAMES, more)
+    patch = _patch_of(tensors, _DEPTH_ANYTHING_PREFIX)
+    preprocessing = _preprocessing(origin, config, patch, "depth_anything")
+    return spec(backbone, tensors, DEPTH_ANYTHING_NAMES, more, preprocessing, "depth_anything")
 
 
 def dpt_config(
@@ -171,7 +175,7 @@ def depth_anything_config(
 
 def is_depth_anything(fields: Mapping[str, Any]) -> bool:
     """Return whether transformers' Depth Anything computes this model, and not its DPT."""
-    return fields["normed"] and fields["readout"] == "ignore"
+    return fields["normed"] and fields["readout"] == "ignore" and not fields["stages"]
 
 
 def write_processor(
@@ -195,7 +199,7 @@ def write_processor(
 # ----------------------------------------------------------------------------------------- inside
 
 
-def _check(config: Mapping[str, Any], kind: str) -> None:
+def check(config: Mapping[str, Any], kind: str) -> None:
     """Raise UserError for a configuration of another model, or with an unsupported entry."""
     if config.get("model_type", kind) != kind:
         raise UserError(f"config.json: model_type = {config['model_type']!r} is not {kind!r}")
@@ -213,23 +217,29 @@ def _no_origin(hints: formats.Hints) -> formats.Hints:
     return formats.Hints(heads=hints.heads, image_size=hints.image_size)
 
 
-def _spec(
-    kind: str,
+def spec_of_dpt(
     origin: formats.Origin,
     backbone: formats.ModelSpec,
     tensors: Tensors,
     config: Mapping[str, Any],
-    names: Mapping[str, Any],
     more: Mapping[str, Any],
+    patch: tuple[int, int],
+    architecture: str = "ViT",
 ) -> formats.ModelSpec:
-    patch = formats.axes_of(
-        without_prefix(tensors, _DPT_PREFIX if kind == "dpt" else _DEPTH_ANYTHING_PREFIX),
-        "embeddings.patch_embeddings.projection.weight",
-        "out, in, height, width",
-    )[2:]
-    preprocessing = dict(origin.preprocessing)
-    preprocessing |= processors.read(config.get("preprocessor") or {}, tuple(patch), kind)
-    return spec(backbone, tensors, names, more, preprocessing, kind)
+    """Return the spec of a DPT. patch: (height, width) in pixels. architecture: of the backbone."""
+    preprocessing = _preprocessing(origin, config, patch, "dpt")
+    return spec(backbone, tensors, DPT_NAMES, more, preprocessing, "dpt", architecture)
+
+
+def _preprocessing(
+    origin: formats.Origin, config: Mapping[str, Any], patch: tuple[int, int], kind: str
+) -> dict[str, Any]:
+    written = processors.read(config.get("preprocessor") or {}, patch, kind)
+    return {**origin.preprocessing, **written}
+
+
+def _patch_of(tensors: Tensors, prefix: str) -> tuple[int, int]:
+    return formats.axes_of(tensors, f"{prefix}{_PATCHES}", "out, in, height, width")[2:]
 
 
 def _vit_config(
@@ -258,7 +268,7 @@ def _of_neck(kind: str, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _SIGNATURE = (
-    r"neck\.reassemble_stage\.layers\.0\.projection\.weight",
+    r"neck\.reassemble_stage\.layers\.2\.projection\.weight",
     r"neck\.fusion_stage\.layers\.0\.projection\.weight",
 )
 _IGNORED = {
@@ -268,13 +278,14 @@ _IGNORED = {
 DPT = formats.CheckpointFormat(
     name="huggingface",
     signature=(*_SIGNATURE, r"head\.head\.2\.weight", r"dpt\.embeddings\.cls_token"),
+    absent=(r"dpt\.embeddings\.backbone\..*",),
     rows=(*under(hugging_face.ROWS, _DPT_PREFIX), *rows(DPT_NAMES)),
     describe=describe_dpt,
     ignored=_IGNORED,
     finish=functools.partial(finished, hugging_face_writing.finish, _DPT_PREFIX),
     config=dpt_config,
     preprocessor=write_processor,
-    writes=lambda fields: not is_depth_anything(fields),
+    writes=lambda fields: not is_depth_anything(fields) and not fields["stages"],
     model_types=("dpt",),
     architecture="DPT",
 )
