@@ -106,7 +106,11 @@ def soup(
     from vit_jax.compress.soup import soup as write_soup
 
     taken = write_soup(folder, runs, greedy=greedy, steps=_parse_steps(steps), report=tell)
-    tell(f"{folder} holds the average of {len(taken)}: {'; '.join(map(str, taken))}")
+    names = "; ".join(map(str, taken))
+    if len(taken) == 1:
+        tell(f"{folder} holds one checkpoint, which no other one makes better: {names}")
+    else:
+        tell(f"{folder} holds the average of {len(taken)}: {names}")
     tell(f"evaluate  python -m vit_jax evaluate {folder}")
 
 

@@ -163,7 +163,8 @@ def model_changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
         saved, now: results of `ModelRecord.to_json`.
     """
     now = json.loads(json.dumps(now))  # tuples become lists
-    pairs = {name: (saved[name], now[name]) for name in ("name", "activation")}
+    names = ("name", "activation", "quantization")
+    pairs = {name: (saved.get(name), now.get(name)) for name in names}
     for part in ("fields", "preprocessing"):
         for name in sorted(saved[part].keys() | now[part].keys()):
             if name not in _HOW_IT_RUNS:

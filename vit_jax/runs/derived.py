@@ -81,10 +81,15 @@ def write_derived(
         record: of the new model. variables: of all modules of its task.
 
     Raises:
-        UserError: the folder holds something, or cannot be written.
+        UserError: the folder holds something, lies in the other, or cannot be written.
     """
     check_empty(folder)
-    path = Path(folder).expanduser().absolute()
+    path = Path(folder).expanduser().resolve()
+    if path.is_relative_to(source.path.resolve()):
+        raise UserError(
+            f"{folder} is in the run folder {source.path}, which holds files of its training only; "
+            "choose a folder outside of it"
+        )
     draft = RunDir(path.with_name(f".{path.name}.{os.getpid()}"))
     make_folder(draft.path, folder)
     try:

@@ -99,6 +99,18 @@ class ModelRecord:
         """Return the record of the same model with all its parameters in float32."""
         return dataclasses.replace(self, quantization={})
 
+    def with_kernels(self, variables: dict[str, Any], *, in_float: bool) -> dict[str, Any]:
+        """Return variables from a file with the kernels of a quantized model.
+
+        in_float: with these in float32.
+        """
+        if not self.quantization:
+            return variables
+        from vit_jax.models.quantized import dequantized, unpacked  # linen is slow to import
+
+        variables = unpacked(variables, self.quantization.get("activations", "float"))
+        return dequantized(variables) if in_float else variables
+
     def label_names(self) -> tuple[str, ...] | None:
         """Return the names of the classes, by which data are labelled; None if they have none."""
         return self.class_names if self.has_names() else None

@@ -340,11 +340,7 @@ class RunDir:
         if not self.model_file.exists():
             return variables
         record = self.read_model()
-        if record.quantization:
-            from vit_jax.models.quantized import dequantized, unpacked
-
-            variables = unpacked(variables, record.quantization["activations"])
-            return dequantized(variables) if in_float else variables
+        variables = record.with_kernels(variables, in_float=in_float)
         if not record.fields.get("scan_layers") and not _has_stacked_blocks(variables):
             return variables  # the usual case; creating the model takes a second
         from vit_jax.models.stacking import stack_blocks, unstack_blocks

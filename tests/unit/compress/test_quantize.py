@@ -1,5 +1,6 @@
 """Quantization of runs: which kernels, how many bytes, and what the result is good for."""
 
+import dataclasses
 import math
 import shutil
 
@@ -120,6 +121,17 @@ def test_a_quantized_run_predicts_and_evaluates(finished_run, quantized_run):
     assert abs(metrics["accuracy"] - expected["accuracy"]) < 0.02
 
 
+def test_blocks_of_a_quantized_run_may_be_stacked_since(quantized_run, tmp_path):
+    run = RunDir(shutil.copytree(quantized_run[0].path, tmp_path / "stacked"))
+    before = run.read_variables()[0]["params"]["blocks_0"]["mlp"]["fc1"]["kernel"]
+    record = run.read_model()
+    run.write_model(dataclasses.replace(record, fields={**record.fields, "scan_layers": True}))
+    after = run.read_variables()[0]["params"]["blocks"]["mlp"]["fc1"]["kernel"]
+    assert after.activations == "int8"
+    np.testing.assert_array_equal(after.values, before.values[None])
+    np.testing.assert_array_equal(after.scale, before.scale[None])
+
+
 def test_weights_of_a_quantized_run_start_another_in_float(quantized_run):
     record, variables = open_weights(quantized_run[0].path)
     assert not record.quantization
@@ -145,6 +157,7 @@ def test_looking_inside_is_in_float(quantized_run):
         ({"checkpoint": 7}, "has no checkpoint 7; use 'last'"),
         ({"folder": "there"}, "is not empty; choose another"),
         ({"folder": "file"}, "is a file; choose another"),
+        ({"folder": "inside/new"}, "is in the run folder .*choose a folder outside of it"),
         ({"folder": "file/new"}, "file/new cannot be written: Not a directory"),
         ({"run": "again"}, "is quantized already, to 8 bits; quantize the run"),
         ({"run": "missing"}, "there is no run folder"),
@@ -156,6 +169,7 @@ def test_wrong_input(finished_run, quantized_run, tmp_path, changes, sentence):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
     (tmp_path / "file").touch()
+    (tmp_path / "inside").symlink_to(finished_run.path)
     asked = {"run": "", "folder": "new", **changes}
     if asked["run"] in ("unfinished", "damaged"):
         shutil.copytree(finished_run.path, tmp_path / asked["run"])
@@ -173,6 +187,7 @@ def test_wrong_input(finished_run, quantized_run, tmp_path, changes, sentence):
     with pytest.raises(UserError, match=sentence):
         quantize(run, tmp_path / asked.pop("folder"), **asked)
     assert not list(tmp_path.glob("*new*"))  # nor a draft of it
+    assert not (finished_run.path / "new").exists()
 
 
 def test_training_in_its_folder_is_refused(quantized_run, tiny_config):
