@@ -11,7 +11,8 @@ labels      The same tower with a linear head, for comparison.
 The data, 31 MB, are downloaded when they are first opened.
 
 Known to reach: nothing is published for a model this small.
-Reached by us: not measured yet.
+Reached by us: 86.6 % with labels and 87.1 % with captions, means of three seeds
+(docs/results/language.md).
 Cost: 137,866 parameters with labels, 2.3 MMACs an image.
 """
 

@@ -100,7 +100,7 @@ def register_source(name: str, opener: Callable[[str], Dataset]) -> None:
 
 
 _BUILT_IN = ("digits", "captions", "compositions", "mix", "scenes", "masks", "coco", "dense")
-_BUILT_IN += ("folder", "frames", "moving", "csv", "jsonl", "tfds", "wds")
+_BUILT_IN += ("folder", "frames", "moving", "csv", "jsonl", "tfds", "wds", "hf", "parquet")
 
 
 def list_sources() -> list[str]:

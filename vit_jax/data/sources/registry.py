@@ -4,11 +4,12 @@
     train[0]  # {"image": uint8 (375, 500, 3), "label": 3}
 
 A dataset is named by a string: `folder:PATH`, `csv:PATH`, `jsonl:PATH`, `wds:PATH`, `digits`,
-`tfds:NAME[:CONFIG]`, `masks:PATH`, `coco:PATH` and `dense:NAME` (`dense/`), `scenes:NAME`
-(`scenes/`), `compositions:digits` (`compositions.py`), clips of `frames:PATH` and `moving:digits`
-(`clips/`), a name that a user's own module has registered (`custom.py`), `captions:` and any of
-these (`captions.py`), or `mix:` of several (`mix.py`). A split is one of the dataset's own, or a
-part of one in the slicing language of TFDS: `train`, `test[:100]`, `train[90%:]`. The rest of the
+`tfds:NAME[:CONFIG]`, `hf:OWNER/NAME` and `parquet:PATH` (`hub.py`), `masks:PATH`, `coco:PATH` and
+`dense:NAME` (`dense/`), `scenes:NAME` (`scenes/`), `compositions:digits` (`compositions.py`), clips
+of `frames:PATH` and `moving:digits` (`clips/`), a name that a user's own module has registered
+(`custom.py`), `captions:` and any of these (`captions.py`), or `mix:` of several (`mix.py`). A
+split is one of the dataset's own, or a part of one in the slicing language of TFDS: `train`,
+`test[:100]`, `train[90%:]`. The rest of the
 package uses only the interface of `Source`.
 """
 
@@ -32,6 +33,7 @@ from vit_jax.data.sources.dense import OF_FILES
 from vit_jax.data.sources.examples import Example, MemoryExamples
 from vit_jax.data.sources.files import open_files
 from vit_jax.data.sources.folder import list_folder
+from vit_jax.data.sources.hub import OF_TABLES
 from vit_jax.data.sources.manifest.captions import captions_file
 from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.manifest.listing import list_table
@@ -55,6 +57,8 @@ DATASET_FORMS = (
     "wds:PATH",
     "tfds:NAME",
     "tfds:NAME:CONFIG",
+    "hf:OWNER/NAME",
+    "parquet:PATH",
     "captions:DATASET",
     "mix:DATASET=WEIGHT,DATASET=WEIGHT",
     "masks:PATH",
@@ -216,8 +220,10 @@ def _listing(
 def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset | None":
     """Return a dataset with dense targets or made on the spot, or a user's own; None for others."""
     kind, _, argument = dataset.partition(":")
-    if kind in OF_FILES:
-        return OF_FILES[kind](argument)
+    if opener := {**OF_FILES, **OF_TABLES}.get(kind):
+        if not argument:
+            raise UserError(f"{dataset!r} has no path; use {kind}:PATH")
+        return opener(argument)
     open_split = functools.partial(open_source, data_dir=data_dir)
     for prefix, opener in _MADE_HERE.items():
         if (argument := argument_of(dataset, prefix)) is not None:
@@ -250,7 +256,9 @@ _KINDS = {
     "csv": "csv tsv table manifest",
     "jsonl": "jsonl json ndjson",
     "wds": "wds webdataset tar shards",
-    "tfds": "tfds tf tensorflow tensorflow_datasets tensorflow-datasets torchvision hf huggingface",
+    "tfds": "tfds tf tensorflow tensorflow_datasets tensorflow-datasets torchvision",
+    "hf": "hf huggingface hub datasets",
+    "parquet": "parquet pq",
 }
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words.split()}
 
