@@ -85,10 +85,9 @@ def prune(
         run: of a ViT. folder: must be empty or missing.
         heads, mlp: share of the heads, and of the hidden units, to remove of all blocks together;
             at least one stays in each.
-        by: "taylor", the squared derivative of the loss by a gate, summed over batches of training
-            images (Molchanov et al. 2019, "Importance Estimation for Neural Network Pruning",
-            equation 8), or "magnitude", the norm of the parameters. Those of each block are divided
-            by their norm before they are compared.
+        by: "taylor", the squared derivative of the loss by a gate, summed over training images
+            (Molchanov et al. 2019, "Importance Estimation for Neural Network Pruning", equation 8),
+            or "magnitude", the share in the norm of a block's parameters.
         images: number of training images for "taylor", at equal distances.
         evenly: remove the same share of every block.
         checkpoint, raw: of the run, as for `vit_jax.load`.
@@ -140,9 +139,8 @@ def choose(scores: Scores, share: float, evenly: bool = False) -> Kept:
     if evenly:
         counts = [max(len(best) - round(share * len(best)), 1) for best in order]
     else:
-        normed = [s / max(float(np.linalg.norm(s)), 1e-30) for s in scores]
         # The best of a block is never removed.
-        others = np.concatenate([s[best[1:]] for s, best in zip(normed, order, strict=True)])
+        others = np.concatenate([s[best[1:]] for s, best in zip(scores, order, strict=True)])
         blocks = np.repeat(np.arange(len(scores)), [len(best) - 1 for best in order])
         removed = round(share * sum(map(len, scores)))
         lost = np.bincount(
@@ -179,13 +177,16 @@ def remove(
 
 
 def magnitude_scores(params: Any, described: Described) -> tuple[Scores, Scores]:
-    """Return the norm of the parameters of every head, and of every hidden unit, by block."""
+    """Return the norm of the parameters of every head, and of every hidden unit, by block.
+
+    It is divided by the norm of all of them in a block, since blocks differ in scale.
+    """
     flat = flatten_dict(params, sep="/")
 
     def norms(axes: dict[Role, int], last: Role) -> Scores:
         squares: dict[str, Any] = {}
         for path, one in described.items():
-            if one.block is None or one.role not in axes or flat[path].ndim < 2:
+            if one.block is None or one.role not in axes:
                 continue
             leaf = np.moveaxis(np.asarray(flat[path], np.float64), axes[one.role], 0)
             of_each = np.square(leaf.reshape(len(leaf), -1)).sum(axis=1)
@@ -194,7 +195,8 @@ def magnitude_scores(params: Any, described: Described) -> tuple[Scores, Scores]
         for block in _blocks(described):
             found = squares[block]
             count = len(found[last])
-            scores.append(np.sqrt(sum(s.reshape(-1, count).sum(0) for s in found.values())))
+            of_each = sum(s.reshape(-1, count).sum(0) for s in found.values())
+            scores.append(np.sqrt(of_each / max(of_each.sum(), 1e-30)))
         return scores
 
     return norms(_OF_HEADS, Role.ATTENTION_OUT), norms(_OF_UNITS, Role.MLP_OUT)
@@ -204,6 +206,8 @@ def taylor_scores(
     experiment: Experiment, variables: dict[str, Any], images: int
 ) -> tuple[Scores, Scores]:
     """Return the squared derivatives by gates of heads, and of hidden units, by block.
+
+    Squares are summed over images: derivatives of a batch's mean loss cancel and choose worse.
 
     variables: with blocks apart. images: number of training images, rounded to whole batches.
     """
@@ -217,10 +221,10 @@ def taylor_scores(
         for role in _LAST
     }
 
-    @jax.jit
-    def squares(params: Any, batch: dict[str, Any]) -> list[list[Any]]:
+    def of_one(params: Any, example: dict[str, Any]) -> list[list[Any]]:
         def loss(params: Any) -> Any:
-            read = task.normalized(batch, experiment.preprocessing)
+            alone = jax.tree.map(lambda array: array[None], example)
+            read = task.normalized(alone, experiment.preprocessing)
             found = task.loss({**state, "params": params}, read, jax.random.key(0), train=False)
             return found.total / found.weight
 
@@ -233,6 +237,12 @@ def taylor_scores(
             ]
             for role in _LAST
         ]
+
+    @jax.jit
+    def squares(params: Any, batch: dict[str, Any]) -> list[list[Any]]:
+        # One after another: gradients of all parameters for every image would fill the memory.
+        found = jax.lax.map(lambda example: of_one(params, example), batch)
+        return jax.tree.map(lambda one: one.sum(axis=0), found)
 
     totals = None
     for batch in _whole_batches(experiment, images):

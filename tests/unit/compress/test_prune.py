@@ -64,16 +64,22 @@ def test_choice_takes_the_least_important_of_all_blocks_or_evenly():
     assert [len(kept) for kept in choose(scores, 0.0)] == [4, 4]
 
 
-def test_magnitudes_are_norms_of_all_parameters_of_a_head_or_unit():
+def test_magnitudes_are_shares_of_the_norm_of_a_block():
     _, params, described = tiny()
     heads, units = magnitude_scores(params, described)
-    block = params["blocks_1"]
-    of_head = (block["attn"]["qkv"]["kernel"][:, :, 2], block["attn"]["qkv"]["bias"][:, 2])
-    of_head = np.concatenate([np.ravel(x) for x in (*of_head, block["attn"]["out"]["kernel"][2])])
-    np.testing.assert_allclose(heads[1][2], np.linalg.norm(of_head), rtol=1e-5)
-    fc1, fc2 = block["mlp"]["fc1"]["kernel"][:, 3], block["mlp"]["fc2"]["kernel"][3]
-    bias = block["mlp"]["fc1"]["bias"][3:4]
-    np.testing.assert_allclose(units[1][3], np.linalg.norm([*fc1, *bias, *fc2]), rtol=1e-5)
+    attn, mlp = params["blocks_1"]["attn"], params["blocks_1"]["mlp"]
+
+    def norm_of_head(n):
+        parts = attn["qkv"]["kernel"][:, :, n], attn["qkv"]["bias"][:, n], attn["out"]["kernel"][n]
+        return np.linalg.norm(np.concatenate([np.ravel(part) for part in parts]))
+
+    def norm_of_unit(n):
+        bias = mlp["fc1"]["bias"][n : n + 1]
+        return np.linalg.norm([*mlp["fc1"]["kernel"][:, n], *bias, *mlp["fc2"]["kernel"][n]])
+
+    for scores, norm in ((heads[1], norm_of_head), (units[1], norm_of_unit)):
+        norms = np.array([norm(n) for n in range(len(scores))])
+        np.testing.assert_allclose(scores, norms / np.linalg.norm(norms), rtol=1e-5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,22 +114,21 @@ def test_taylor_scores_are_squared_derivatives_by_gates():
     heads, units = taylor_scores(Data(model), {"params": params}, 2)
 
     @jax.jit
-    def loss(params):
-        return (model.apply({"params": params}, IMAGES) ** 2).sum() / 2
+    def losses(params):
+        return (model.apply({"params": params}, IMAGES) ** 2).sum(axis=1) / 2
 
     def difference(path, row, step=2e-2):
         flat = flatten_dict(jax.tree.map(np.array, params), sep="/")
         kernel, values = flat[path][row].copy(), []
         for gate in (1 + step, 1 - step):
             flat[path][row] = kernel * gate
-            values.append(float(loss(unflatten_dict(flat, sep="/"))))
+            values.append(np.asarray(losses(unflatten_dict(flat, sep="/"))))
         return (values[0] - values[1]) / (2 * step)
 
-    derivative = difference("blocks_0/attn/out/kernel", 1)
-    np.testing.assert_allclose(heads[0][1], derivative**2, rtol=0.02)
-    np.testing.assert_allclose(
-        units[1][4], difference("blocks_1/mlp/fc2/kernel", 4) ** 2, rtol=0.02
-    )
+    of_head = difference("blocks_0/attn/out/kernel", 1)  # of every image
+    np.testing.assert_allclose(heads[0][1], (of_head**2).sum(), rtol=0.02)
+    of_unit = difference("blocks_1/mlp/fc2/kernel", 4)
+    np.testing.assert_allclose(units[1][4], (of_unit**2).sum(), rtol=0.02)
 
 
 def test_a_run_is_pruned_to_a_run_of_its_own(tmp_path):
