@@ -76,12 +76,12 @@ def no_collection_after_mistakes():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shapes_checked_once():
+def initializers_asked_once():
     """Tracing a model takes half as long."""
-    from tests.support.checked_shapes import check_once
+    from tests.support.asked_once import ask_once
 
     with pytest.MonkeyPatch.context() as patched:
-        check_once(patched)
+        ask_once(patched)
         yield
 
 

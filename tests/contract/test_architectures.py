@@ -25,7 +25,7 @@ from tests.support.architectures import (
 from tests.support.shapes import CLASSES, assert_same_trees, relative_difference
 from vit_jax.models import list_models
 from vit_jax.models.dense import gives
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_input, trace_init
 from vit_jax.models.registry import get_preset
 from vit_jax.models.stacking import stack_blocks, unstack_blocks
 from vit_jax.models.validation import pair
@@ -53,7 +53,7 @@ def abstract(model, size=None, batch=2):
 
 @functools.cache
 def abstract_variables(model):
-    variables = jax.eval_shape(model.init, jax.random.key(0), abstract(model))
+    variables = trace_init(model, abstract(model))
     return {name: tree for name, tree in variables.items() if name != "intermediates"}
 
 
@@ -359,7 +359,7 @@ def test_images_may_have_any_number_of_channels(model, channels):
 def test_images_that_are_none_get_one_sentence(model, change, sentence):
     images = change(np.zeros_like(images_of(model)))
     with pytest.raises(ValueError, match=f"{type(model).__name__}: .*{sentence}") as caught:
-        jax.eval_shape(model.init, jax.random.key(0), images)
+        trace_init(model, images)
     assert "\n" not in str(caught.value)
 
 

@@ -11,6 +11,7 @@ from vit_jax.models import create_model, list_models
 from vit_jax.models.dense import DenseModel, gives
 from vit_jax.models.description import describe
 from vit_jax.models.fields import pair
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.registry import get_preset
 
 
@@ -73,7 +74,7 @@ def test_weights_of_the_backbone_alone_fit(model):
         **model.backbone_fields,
     )
     images = jax.ShapeDtypeStruct((2, *pair(model.image_size), model.in_channels), jnp.float32)
-    expected = jax.eval_shape(lambda x: alone.init(jax.random.key(0), x), images)
+    expected = trace_init(alone, images)
     own, of_alone = (
         jax.tree.map(lambda leaf: leaf.shape, tree)
         for tree in (variables["params"]["backbone"], expected["params"])

@@ -19,7 +19,7 @@ from tests.support.shapes import CLASSES
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
 from vit_jax.models.description import Role, count_blocks, describe, path_text
-from vit_jax.models.inputs import input_shape
+from vit_jax.models.inputs import input_shape, trace_init
 from vit_jax.models.stacking import read_outputs, stack_blocks, unstack_blocks
 from vit_jax.models.validation import pair
 from vit_jax.tasks import list_tasks
@@ -72,7 +72,7 @@ def model(request):
 def traced(model):
     """The shapes of parameters, and of outputs and attention weights of the blocks."""
     images = jnp.zeros(input_shape(model))
-    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), images))
+    variables = trace_init(model, images)
     variables = {name: tree for name, tree in variables.items() if name != "intermediates"}
     asked = {"attention_weights": True} if has_attention(model) else {}
 
@@ -274,7 +274,7 @@ def test_every_parameter_of_every_module_of_a_task_has_a_role(name):
     image = jnp.zeros(input_shape(task.model))
     batch = {"image": image, "global_crops": jnp.stack([image, image], axis=1)}
     batch["text"] = jnp.zeros((1, 4), jnp.int32)
-    params = jax.eval_shape(lambda: task.init(jax.random.key(0), batch))["params"]
+    params = trace_init(task, batch)["params"]
     found = describe(params, task.roles(params))
     assert not {Role.OTHER, Role.KERNEL} & {one.role for one in found.values()}
     assert None not in {layer for one in found.values() for layer in one.layers}

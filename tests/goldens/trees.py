@@ -21,7 +21,7 @@ import jax
 from jax.tree_util import keystr
 
 from vit_jax.models import create_model, list_models
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_input, trace_init
 from vit_jax.models.registry import get_preset
 from vit_jax.models.summary.counts import table
 
@@ -40,7 +40,7 @@ def leaves(name: str, stacked: bool = False) -> list[str]:
     model = create_model(name)
     if stacked and hasattr(model, "scan_layers"):
         model = model.clone(scan_layers=True)
-    variables = jax.eval_shape(model.init, jax.random.key(0), abstract_input(model))
+    variables = trace_init(model, abstract_input(model))
     variables.pop("intermediates", None)  # what a pass has left behind
     return [
         f"{apart} {leaf.dtype} " + "x".join(map(str, shape))

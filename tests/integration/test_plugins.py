@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference.loading import load_classifier
 from vit_jax.models.description import describe
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.registry import MODELS, create_model, outside_modules, register
 from vit_jax.models.summary.cost import cost
 from vit_jax.plugins import import_plugins, module_names
@@ -141,7 +141,7 @@ def test_the_network_of_the_page_on_roles_is_described_by_its_own_names(module):
     [block] = re.findall(r"```python\n# described_net.py\n(.*?)```", page, flags=re.DOTALL)
     import_plugins([module(block, "described_net_of_the_page")], "here")
     model, images = create_model("DescribedNet"), jnp.zeros((1, 16, 16, 1))
-    params = jax.eval_shape(lambda: model.init(jax.random.key(0), images))["params"]
+    params = trace_init(model, images)["params"]
     described = describe(params, model.roles())
     layers = {path.split("/")[0]: one.layers for path, one in described.items()}
     expected = {"patches": 0, "positions": 0, "trunk_0": 1, "trunk_1": 2}

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from vit_jax.models.inputs import trace_init
+
 
 def variables_of(model, size=(16, 16)):
     """Random kernels of variance 1 / fan_in, and all else as it begins; compiles nothing."""
     images = jax.ShapeDtypeStruct((1, *size, model.in_channels), jnp.float32)
-    shapes = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
+    shapes = trace_init(model, images)
     random = np.random.RandomState(0)
 
     def drawn(path, leaf):

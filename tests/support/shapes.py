@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
+from vit_jax.models.inputs import trace_init
+
 SIDE, PATCH, WIDTH, DEPTH, HEADS, CLASSES = 16, 4, 16, 2, 2, 3
 IMAGES = (2, SIDE, SIDE, 3)
 VIT = {
@@ -64,7 +66,7 @@ def abstract_variables(module, *arguments):
 @functools.cache
 def _abstract(module, *arguments):
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arguments]
-    return jax.eval_shape(lambda *x: module.init(jax.random.key(0), *x), *arrays)
+    return trace_init(module, *arrays)
 
 
 def random_tree(shapes, seed: int = 0):
@@ -88,7 +90,7 @@ def random_tree(shapes, seed: int = 0):
 def count_parameters(model):
     """Return the parameters of a ViT: one block is traced and counted `depth` times, quickly."""
     images = jax.ShapeDtypeStruct((1, model.image_size, model.image_size, 3), "float32")
-    params = jax.eval_shape(model.clone(depth=1).init, jax.random.key(0), images)["params"]
+    params = trace_init(model.clone(depth=1), images)["params"]
 
     def size(tree):
         return sum(leaf.size for leaf in jax.tree.leaves(tree))

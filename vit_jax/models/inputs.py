@@ -53,9 +53,17 @@ def abstract_variables(
     return jax.tree.map(lambda leaf: leaf, shapes)  # dictionaries of the caller
 
 
+def trace_init(module: Any, *inputs: Any) -> dict[str, dict[str, Any]]:
+    """Return the shapes of all that `module.init` makes for arrays or their shapes."""
+    return jax.eval_shape(lambda *x: _init(module, *x), *inputs)
+
+
+def _init(module: Any, *inputs: Any) -> dict[str, dict[str, Any]]:
+    return module.init(jax.random.key(0), *inputs)
+
+
 def _traced_shapes(model: Any, shape: tuple[int, ...], dtype: Any) -> dict[str, dict[str, Any]]:
-    images = jax.ShapeDtypeStruct(shape, dtype)
-    variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)
+    variables = trace_init(model, jax.ShapeDtypeStruct(shape, dtype))
     return {name: tree for name, tree in variables.items() if name != "intermediates"}
 
 

@@ -14,6 +14,7 @@ from vit_jax.compress.quantize import contracted_axes, quantize
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.models.description import Role, describe, model_roles
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.quantized import Quantized
 from vit_jax.runs import RunDir
 from vit_jax.runs.checkpoint_files import leaves
@@ -26,7 +27,7 @@ def shapes(name, **fields):
     model = create_model(name, **fields)
     side = model.image_size
     images = jax.ShapeDtypeStruct((1, side, side, model.in_channels), np.float32)
-    return model, jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    return model, trace_init(model, images)["params"]
 
 
 def test_bytes_of_vit_b_16():

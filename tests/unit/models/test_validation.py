@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from vit_jax.models import ViT
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.validation import nearest_multiples
 
 MISTAKES = {
@@ -118,7 +119,7 @@ def test_the_call_says_what_is_wrong_with_the_images(mistake):
     shape, dtype, sentence = BAD_IMAGES[mistake]
     model = ViT(image_size=32, patch_size=8, width=8, depth=1, heads=1, num_classes=2)
     with pytest.raises(ValueError, match=sentence):
-        jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)))
+        trace_init(model, jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)))
 
 
 @pytest.mark.parametrize(

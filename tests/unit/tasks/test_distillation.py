@@ -10,6 +10,7 @@ import pytest
 
 from vit_jax.data import Preprocessing
 from vit_jax.models import DistilledLogits, create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.distillation import Distillation
 from vit_jax.tasks.mixing import mixup
@@ -232,7 +233,7 @@ def test_evaluation_is_that_of_the_labels_alone_on_the_mean_of_the_heads():
         "DeiT-Ti/16-distilled", num_classes=3, image_size=8, patch_size=4, width=8, depth=1, heads=2
     )
     images = jax.random.normal(jax.random.key(0), (2, 8, 8, 3))
-    shapes = jax.eval_shape(model.init, jax.random.key(1), images)["params"]
+    shapes = trace_init(model, images)["params"]
     noise = np.random.RandomState(0)
     params = jax.tree.map(lambda x: noise.normal(0.1, 0.3, x.shape).astype(np.float32), shapes)
     apply = jax.jit(model.apply, static_argnames="train")

@@ -14,6 +14,7 @@ from vit_jax.config import load_config
 from vit_jax.errors import UserError
 from vit_jax.evaluation.base import HELD_OUT, Part
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.depth.task import Depth
 from vit_jax.tasks.detection.task import Detection
@@ -65,7 +66,7 @@ KNOWN["detection"] = [0, 1, 2]
 
 @pytest.fixture(scope="module")
 def variables(task, batch):
-    return random_tree(jax.eval_shape(task.init, jax.random.key(0), batch))
+    return random_tree(trace_init(task, batch))
 
 
 def loss_of(task, variables, batch):
@@ -98,7 +99,7 @@ def test_the_loss_is_the_weighted_sum_of_those_of_the_tasks_alone(task, variable
 @pytest.mark.slow
 def test_learned_weights_are_the_noise_of_each_task(task, variables, batch, alone):
     learned = dataclasses.replace(task, learned_weights=True)
-    begun = jax.eval_shape(learned.init, jax.random.key(0), batch)
+    begun = trace_init(learned, batch)
     assert set(begun["params"]) == {"model", "balance"}
     assert set(learned.roles(begun["params"])) == {"model", "balance"}
     logarithms = {"classification": 0.5, "segmentation": -1.0, "depth": 0.0, "detection": 2.0}

@@ -13,6 +13,7 @@ from tests.support.shapes import VIT, random_images, random_tree
 from vit_jax.config.durations import Clock
 from vit_jax.errors import UserError
 from vit_jax.models import ViT
+from vit_jax.models.inputs import trace_init
 from vit_jax.tasks.self_distillation import SelfDistillation, pair_losses
 from vit_jax.training.setup.build import build
 from vit_jax.training.state import NonfiniteSteps, TrainState
@@ -30,7 +31,7 @@ BATCH = {"global_crops": GLOBAL, "local_crops": LOCAL}
 @pytest.fixture(scope="module")
 def variables():
     """Random ones, with a teacher that differs and a centre that is not 0."""
-    shapes = jax.eval_shape(lambda: TASK.init(KEY, BATCH))
+    shapes = trace_init(TASK, BATCH)
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     networks = {name: random_tree(shapes[name], i) for i, name in enumerate(("params", "teacher"))}
     center = {**zeros["center"], "value": np.linspace(-0.1, 0.1, 6, dtype=np.float32)}

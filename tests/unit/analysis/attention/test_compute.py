@@ -19,6 +19,7 @@ from vit_jax.analysis.attention.compute import (
 )
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.stacking import stack_blocks
 
 TINY = {"num_classes": 4, "image_size": (8, 12), "patch_size": 4, "width": 12, "heads": 3}
@@ -28,7 +29,7 @@ IMAGES = RNG.normal(size=(2, 8, 12, 3)).astype(np.float32)
 
 def tiny(**fields):
     model = create_model("ViT", **{**TINY, "depth": 2, "mlp_ratio": 2.0, **fields})
-    shapes = jax.eval_shape(model.init, jax.random.key(0), IMAGES)["params"]
+    shapes = trace_init(model, IMAGES)["params"]
     rng = np.random.default_rng(1)
     params = jax.tree.map(
         lambda x: (0.5 * rng.normal(size=x.shape)).astype(np.float32), shapes

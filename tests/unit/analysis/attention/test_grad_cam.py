@@ -7,6 +7,7 @@ import pytest
 from vit_jax.analysis.attention.grad_cam import grad_cam
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.stacking import stack_blocks
 
 VIT = {"image_size": 16, "patch_size": 8, "width": 8, "depth": 2, "heads": 2}
@@ -18,7 +19,7 @@ IMAGES = np.random.default_rng(0).normal(size=(2, 16, 16, 3)).astype(np.float32)
 def made(name, **fields):
     """A small model of three classes with random variables."""
     model = create_model(name, num_classes=3, **fields)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), IMAGES)
+    shapes = trace_init(model, IMAGES)
     rng = np.random.default_rng(0)
     variables = jax.tree.map(lambda x: rng.uniform(0.1, 1, x.shape).astype(np.float32), shapes)
     return model, variables

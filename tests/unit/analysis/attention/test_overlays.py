@@ -15,6 +15,7 @@ from vit_jax.cli import main
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 
 # A pyramid of two stages that compiles fast, of either kind.
 SMALL = {
@@ -45,7 +46,7 @@ def pyramid():
         fields = {**SMALL[name], **fields}
         model = create_model(name, num_classes=3, image_size=size, **fields)
         images = np.zeros((1, *np.broadcast_to(size, 2), 3), np.float32)
-        shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+        shapes = trace_init(model, images)["params"]
         rng = np.random.default_rng(0)
         params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), shapes)
         preprocessing = vit_jax.Preprocessing(size=tuple(np.broadcast_to(size, 2).tolist()))

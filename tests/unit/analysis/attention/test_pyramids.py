@@ -16,12 +16,13 @@ from vit_jax.analysis.attention.compute import (
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.models.attention.windows import fit_windows
+from vit_jax.models.inputs import trace_init
 
 RNG = np.random.default_rng(0)
 
 
 def random_variables(model, images):
-    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    shapes = trace_init(model, images)["params"]
     rng = np.random.default_rng(2)
     return {"params": jax.tree.map(lambda x: (0.5 * rng.normal(size=x.shape)).astype("f4"), shapes)}
 

@@ -11,6 +11,7 @@ from vit_jax.analysis.representations.features import extract_layers, sample
 from vit_jax.data import Preprocessing, open_source
 from vit_jax.errors import UserError
 from vit_jax.inference import Classifier
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.stacking import read_blocks
 
 SMALL = {"num_classes": 10, "image_size": 16, "in_channels": 1}
@@ -21,7 +22,7 @@ PYRAMIDS = ("Swin", "PVT", "ResNet", "ConvNeXt", "EfficientNet")
 def classifier_of(name, **fields):
     """A model whose parameters are noise: fresh tokens are zero, and so do not show themselves."""
     model = TINY[name].clone(**SMALL, **fields)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), np.zeros((1, 16, 16, 1), np.float32))
+    shapes = trace_init(model, np.zeros((1, 16, 16, 1), np.float32))
     rng = np.random.default_rng(0)
 
     def fill(path, leaf):

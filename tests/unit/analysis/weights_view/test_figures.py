@@ -25,6 +25,7 @@ from vit_jax.data import Preprocessing, open_source
 from vit_jax.errors import DecodeError, UserError
 from vit_jax.inference import Classifier
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.runs import ModelRecord, RunDir
 
 NAMES = ("cat", "dog", "$_$")
@@ -79,7 +80,7 @@ def test_a_resnet_has_all_but_positions(samples):
 )
 def test_a_vit_without_a_table_says_why(positions, reason):
     model = create_model("ViT", **VIT, positions=positions)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), np.zeros((1, 16, 16, 1), np.float32))
+    shapes = trace_init(model, np.zeros((1, 16, 16, 1), np.float32))
     params = jax.tree.map(lambda x: np.ones(x.shape, np.float32), shapes["params"])
     subject = Subject(Classifier(model, params, NAMES, PREPROCESSING), "vit", None, "no data")
     assert parts_of(subject) == ["filters"]

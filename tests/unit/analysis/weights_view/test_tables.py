@@ -24,6 +24,7 @@ from vit_jax.analysis.weights_view.tables import (
 )
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.positions.tables import sincos2d
 
 RNG = np.random.default_rng(0)
@@ -36,7 +37,7 @@ def with_noise(name, **fields):
     model = create_model(name, **fields)
     height, width = model.image_size if isinstance(model.image_size, tuple) else (16, 16)
     images = np.zeros((1, height, width, model.in_channels), np.float32)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), images)
+    shapes = trace_init(model, images)
     noise = np.random.default_rng(1)
     return model, jax.tree.map(lambda x: noise.normal(size=x.shape).astype(np.float32), shapes)
 

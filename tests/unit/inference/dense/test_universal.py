@@ -15,6 +15,7 @@ from vit_jax.inference.dense.segmenter import Segmenter
 from vit_jax.inference.dense.universal import Universal
 from vit_jax.inference.detector import Detector
 from vit_jax.inference.loading import predictor_class
+from vit_jax.models.inputs import trace_init
 from vit_jax.runs import ModelRecord
 
 NAMES = ("a", "b", "c")
@@ -37,7 +38,7 @@ def record():
 def universal(record):
     shape = jax.ShapeDtypeStruct((1, 16, 16, 3), np.float32)
     model = record.create_model()
-    shapes = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), shape)
+    shapes = trace_init(model, shape)
     rng = np.random.RandomState(0)
     variables = jax.tree.map(lambda x: 0.3 * rng.randn(*x.shape).astype(np.float32), shapes)
     read = ModelRecord.from_json(json.loads(json.dumps(record.to_json())))

@@ -10,6 +10,7 @@ import pytest
 from vit_jax.models.attention.implementations import chunked_attention, xla_attention
 from vit_jax.models.attention.products import einsum_float32
 from vit_jax.models.attention.types import AttentionType, mix_tokens
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.registry import create_model
 
 BATCH, TOKENS, HEADS, HEAD_DIM = 2, 36, 2, 8
@@ -84,7 +85,7 @@ def test_of_a_bfloat16_model_the_last_layer_alone_reads_float32(name, fields):
     """Its logits are float32, one row for each image."""
     model = create_model(name, image_size=64, num_classes=10, dtype="bfloat16", **fields)
     images = jax.ShapeDtypeStruct((BATCH, 64, 64, 3), jnp.float32)
-    params = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), images)["params"]
+    params = trace_init(model, images)["params"]
 
     def of_params(params, images):
         return jax.grad(lambda p: model.apply({"params": p}, images, train=True).sum())(params)

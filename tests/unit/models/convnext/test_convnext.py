@@ -15,6 +15,7 @@ from vit_jax.models import create_model
 from vit_jax.models.convnext.module import Block, ConvNeXt
 from vit_jax.models.convnext.response_norm import ResponseNorm
 from vit_jax.models.description.receptive import Everything
+from vit_jax.models.inputs import trace_init
 
 TINY = architectures.TINY["ConvNeXt"].clone(depths=(1, 2))
 
@@ -58,7 +59,7 @@ def test_a_fresh_block_has_deviations_of_002_and_a_scale_of_a_millionth():
     for kernel in (params["conv"]["kernel"], params["mlp"]["fc1"]["kernel"]):
         assert np.std(kernel) == pytest.approx(0.02, rel=0.05)
     without = Block(0.0, 7, 4, None, 1e-6, "float32")
-    shapes = jax.eval_shape(without.init, jax.random.key(0), x)["params"]
+    shapes = trace_init(without, x)["params"]
     assert set(shapes) == {"conv", "norm", "mlp"}
 
 

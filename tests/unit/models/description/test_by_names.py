@@ -6,6 +6,7 @@ from flax import linen as nn
 from flax.traverse_util import unflatten_dict
 
 from vit_jax.models.description import Role, describe
+from vit_jax.models.inputs import trace_init
 
 
 def described(shapes):
@@ -42,7 +43,7 @@ def test_a_role_follows_from_layer_name_and_axes(path, shape, role, stacked):
 def test_the_attention_of_linen_has_one_matrix_for_each_projection():
     attention = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=8)
     inputs = jax.ShapeDtypeStruct((1, 5, 8), "f4")
-    params = jax.eval_shape(attention.init, jax.random.key(0), inputs)["params"]
+    params = trace_init(attention, inputs)["params"]
     roles = {path: one.role for path, one in describe(params, None).items()}
     assert {roles[f"{name}/kernel"] for name in ("query", "key", "value", "out")} == {
         *(Role.QUERY, Role.KEY, Role.VALUE, Role.ATTENTION_OUT)

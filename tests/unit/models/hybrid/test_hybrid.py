@@ -10,6 +10,7 @@ from tests.support.architectures import images_of, shapes_of, sown_without_branc
 from tests.support.shapes import apply, random_variables
 from vit_jax.models import create_model, list_models
 from vit_jax.models.hybrid.bit_resnet import BottleneckUnit, StdConv, standardise, stride_of
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.stacking import read_blocks
 from vit_jax.models.summary.memory import memory
 from vit_jax.weights.adapt import adapt
@@ -115,7 +116,7 @@ def test_features_of_an_oblong_image(variables):
 def test_a_patch_may_be_oblong():
     model = TINY.clone(patch_size=(8, 16), image_size=(24, 32))
     images = jnp.ones((1, 24, 32, 3))
-    params = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    params = trace_init(model, images)["params"]
     assert params["patch_embed"]["kernel"].shape == (1, 2, 32, 16)
     assert params["pos_embed"].shape == (1, 1 + 3 * 2, 16)
 

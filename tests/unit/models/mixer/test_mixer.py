@@ -11,6 +11,7 @@ import pytest
 from tests.support import architectures
 from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model, list_models
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.mixer.module import MixerBlock
 from vit_jax.models.stacking import read_blocks, stack_blocks
 from vit_jax.models.summary.cost import cost
@@ -63,7 +64,7 @@ def test_the_two_mlps_are_told_apart_in_the_table_of_costs():
 def block_and_parameters():
     """Parameters drawn by NumPy, so that nothing is compiled for it, and the block's function."""
     block, x, rng = MixerBlock(6, 8), random_images(2, 5, 4), np.random.default_rng(0)
-    shapes = jax.eval_shape(block.init, jax.random.key(0), x)["params"]
+    shapes = trace_init(block, x)["params"]
     draw = lambda leaf: rng.normal(scale=0.5, size=leaf.shape).astype(np.float32)  # noqa: E731
     return jax.jit(block.apply), jax.tree.map(draw, shapes), x
 
@@ -142,7 +143,7 @@ def test_a_large_image_is_refused_with_the_only_valid_size():
     model = create_model("Mixer-B/16")
     images = jax.ShapeDtypeStruct((1, 230, 230, 3), jnp.float32)
     with pytest.raises(ValueError, match="224 x 224 pixels .* got 230 x 230") as caught:
-        jax.eval_shape(model.init, jax.random.key(0), images)
+        trace_init(model, images)
     assert "240" not in str(caught.value)
 
 

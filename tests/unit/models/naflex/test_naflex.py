@@ -8,6 +8,7 @@ import pytest
 from tests.support import architectures, shapes
 from tests.support.shapes import VIT, random_images, random_variables
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.layers.patch_embed import patchify
 from vit_jax.models.naflex.module import NaFlexViT, mask_of_grids, positions_of_grids
 from vit_jax.models.positions.tables import resize_positions
@@ -29,7 +30,7 @@ def packed(grids, *, fill=0.0, budget=BUDGET, pixels=PIXELS, seed=0):
 def test_parameters_are_those_of_the_image_tower():
     model = create_model("NaFlexViT-B/16", num_classes=0)
     images = jax.ShapeDtypeStruct((1, 256, 256, 3), jnp.float32)
-    params = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    params = trace_init(model, images)["params"]
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 92_930_304
 
 

@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tests.folders import GOLDENS
 from tests.support.shapes import VIT, apply
 from vit_jax.models import ViT
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.positions.relative import relative_bias
 from vit_jax.models.positions.tables import resize_positions, sincos2d
 from vit_jax.models.positions.types import POSITION_KINDS, sincos1d
@@ -39,7 +40,7 @@ def tiny(**fields):
             spread = leaf.shape[0] ** -0.5
         return rng.normal(scale=spread, size=leaf.shape).astype(np.float32)
 
-    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    shapes = trace_init(model, images)["params"]
     flat = {path: draw(path, leaf) for path, leaf in flatten_dict(shapes).items()}
     return model, unflatten_dict(flat), images
 
@@ -293,7 +294,7 @@ def test_a_class_token_without_a_position_has_the_whole_width(fields, channels):
     model = ViT(
         **{**TINY, **fields, "width": 32, "heads": 2, "registers": 2, "pos_combine": "concat"}
     )
-    shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 12, 20, 3)))["params"]
+    shapes = trace_init(model, jnp.zeros((1, 12, 20, 3)))["params"]
     assert shapes["cls_token"].shape == (1, 1, channels)
     assert shapes["reg_tokens"].shape == (1, 2, 32)
     assert shapes["patch_embed"]["kernel"].shape[-1] == 24

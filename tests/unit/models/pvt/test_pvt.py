@@ -16,6 +16,7 @@ from tests.support.shapes import abstract_variables, apply
 from vit_jax.models import create_model
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.block import block_factory
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.positions.tables import PositionTable
 from vit_jax.models.pvt.attention import ReducedAttention
 from vit_jax.models.summary.cost import cost
@@ -63,7 +64,7 @@ def test_every_parameter_has_its_part_in_the_table_of_costs():
 def test_stages_are_maps_of_falling_size():
     model = create_model("PVT-Tiny", image_size=(224, 160))
     images = jax.ShapeDtypeStruct((2, 224, 160, 3), jnp.float32)
-    variables = jax.eval_shape(model.init, jax.random.key(0), images)
+    variables = trace_init(model, images)
     features = jax.eval_shape(lambda v, x: model.apply(v, x, method="features"), variables, images)
     assert [one.shape for one in features.stages] == [
         (2, 56, 40, 64),

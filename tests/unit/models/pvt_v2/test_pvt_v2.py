@@ -11,6 +11,7 @@ import pytest
 from tests.support.architectures import TINY
 from tests.support.shapes import abstract_variables
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.pvt_v2.layers import DepthwiseMlp, MapAttention, mean_of_parts
 from vit_jax.models.summary.cost import cost
 
@@ -63,7 +64,7 @@ def test_means_of_parts_are_those_of_the_rows_between_their_ends(side):
 def test_keys_are_as_many_as_the_model_says(linear):
     x = jax.ShapeDtypeStruct((1, 19, 13, 8), jnp.float32)
     attn = MapAttention(heads=2, reduction=4, linear_attention=linear)
-    variables = jax.eval_shape(attn.init, jax.random.key(0), x)
+    variables = trace_init(attn, x)
     run = lambda v, x: attn.apply(v, x, attention_weights=True, mutable="intermediates")  # noqa: E731
     out, kept = jax.eval_shape(run, {"params": variables["params"]}, x)
     assert out.shape == x.shape
@@ -76,7 +77,7 @@ def test_keys_are_as_many_as_the_model_says(linear):
 def test_an_mlp_tells_places_apart_by_the_padding_of_its_convolution():
     """On a constant map, the sum of the kernel's taps that are inside; by NumPy at a corner."""
     mlp, x = DepthwiseMlp(6, "relu", linear_attention=True), np.ones((1, 3, 3, 4), np.float32)
-    shapes = jax.eval_shape(mlp.init, jax.random.key(0), x)["params"]
+    shapes = trace_init(mlp, x)["params"]
     params = jax.tree.map(lambda leaf: normal(*leaf.shape), shapes)
     found = jax.jit(mlp.apply)({"params": params}, x)
     hidden = np.maximum(x[0, 0, 0] @ params["fc1"]["kernel"] + params["fc1"]["bias"], 0)
@@ -94,10 +95,10 @@ def test_an_mlp_tells_places_apart_by_the_padding_of_its_convolution():
 def test_images_without_a_key_are_refused(size, sentence):
     model, images = create_model("PVTv2-B0"), jnp.zeros((1, *size, 3))
     if sentence is None:
-        assert jax.eval_shape(model.init, jax.random.key(0), images)
+        assert trace_init(model, images)
         return
     with pytest.raises(ValueError, match=f"PVTv2: {sentence}"):
-        jax.eval_shape(model.init, jax.random.key(0), images)
+        trace_init(model, images)
     assert create_model("PVTv2-B2-linear", image_size=size)
 
 

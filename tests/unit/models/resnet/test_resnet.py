@@ -11,6 +11,7 @@ import pytest
 from tests.support import architectures
 from tests.support.pyramids import count, make_images, seen, variables_of
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.resnet.module import Block, ResNet
 from vit_jax.models.summary.cost import cost
 
@@ -25,7 +26,7 @@ def variables():
 
 def test_running_statistics_of_resnet_50_are_53120_numbers():
     model = create_model("ResNet-50", image_size=32)
-    shapes = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), jnp.zeros((1, 32, 32, 3)))
+    shapes = trace_init(model, jnp.zeros((1, 32, 32, 3)))
     assert count(shapes["batch_stats"]) == 53_120
 
 

@@ -7,6 +7,7 @@ from flax import linen as nn
 
 from tests.support.shapes import VIT, count_parameters
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.summary.cost import _walk, cost, shape_walk, trace_cost
 from vit_jax.models.summary.counts import counts
 
@@ -129,7 +130,7 @@ def test_flops_are_within_two_percent_of_the_compilers(name):
 def test_what_the_compiler_counts_of_other_families(name, least, most):
     model = create_model(name)
     images = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
-    variables = jax.eval_shape(model.init, jax.random.key(0), images)
+    variables = trace_init(model, images)
     variables.pop("intermediates", None)
     program = jax.jit(lambda v, x: model.apply(v, x)).lower(variables, images)
     assert least <= program.cost_analysis()["flops"] / cost(model).flops <= most
@@ -287,7 +288,7 @@ def test_a_condition_counts_its_dearer_branch_once():
 @pytest.mark.parametrize("groups", [1, 4])
 def test_a_convolution_counts_window_times_input_channels_of_the_group(groups):
     module = nn.Conv(8, (3, 3), padding="SAME", feature_group_count=groups)
-    params = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 6, 6, 4)))
+    params = trace_init(module, jnp.zeros((1, 6, 6, 4)))
     program = jax.make_jaxpr(module.apply)(params, jax.ShapeDtypeStruct((2, 6, 6, 4), jnp.float32))
     counted = sum(count for _, count in _walk(program.jaxpr))
     assert counted == 2 * 6 * 6 * 8 * (3 * 3 * 4 // groups)

@@ -7,6 +7,7 @@ import pytest
 from flax import linen as nn
 
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.summary.memory import memory
 
 TINY = {"image_size": 64, "patch_size": 8, "num_classes": 10}
@@ -24,7 +25,7 @@ TOLERANCE = 0.15 if jax.__version_info__ < (0, 12) else 0.2
 def compiled_bytes(model, batch, train):
     """What the compiled program says it needs: arguments, results that share nothing, the rest."""
     images = jnp.zeros((batch, *[model.image_size] * 2, model.in_channels))
-    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), images))
+    variables = trace_init(model, images)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
 
     def step(variables, opt_state, images):

@@ -6,6 +6,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.summary.cost import cost, shape_walk
 from vit_jax.models.swin.attention import PatchMerging
 from vit_jax.models.swin.module import Swin
@@ -39,7 +40,7 @@ def make_images(*sides, batch=2):
 @pytest.fixture(scope="module")
 def variables():
     """Random everywhere: the tables too."""
-    shapes = jax.eval_shape(swin().init, jax.random.key(0), make_images(16, 16))["params"]
+    shapes = trace_init(swin(), make_images(16, 16))["params"]
     noise = np.random.RandomState(1)
     draw = lambda leaf: (0.3 * noise.normal(size=leaf.shape)).astype(np.float32)  # noqa: E731
     return {"params": jax.tree.map(draw, shapes)}
@@ -108,7 +109,7 @@ def test_the_names_of_parameters_are_those_of_other_models(variables):
 def test_a_model_built_for_small_images_has_small_tables():
     model = swin(image_size=(4, 8), window=(4, 3))  # maps of 2 x 4 and 1 x 2 tokens
     assert model.built_windows == [(2, 3), (1, 2)]
-    params = jax.eval_shape(model.init, jax.random.key(0), make_images(4, 8))["params"]
+    params = trace_init(model, make_images(4, 8))["params"]
     shapes = [params[f"stages_{i}"]["blocks_0"]["attn"]["relative_bias"].shape for i in range(2)]
     assert shapes == [(3 * 5, 1), (1 * 3, 2)]
 

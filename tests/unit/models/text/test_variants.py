@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.shapes import count_parameters
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.text.variants import TWO_TOWERS
 from vit_jax.tasks.contrastive.task import Contrastive
 
@@ -37,7 +38,7 @@ def count(name):
     one = TWO_TOWERS[name]
     task = Contrastive(create_model(one.image, **one.fields), **one.options)
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
-    text = jax.eval_shape(task.text.init, jax.random.key(0), ids)["params"]
+    text = trace_init(task.text, ids)["params"]
     matrix = task.model.width * task.embed_width if task.image_projection else 0
     numbers = 1 + (task.kind == "sigmoid")
     others = sum(leaf.size for leaf in jax.tree.leaves(text)) + matrix + numbers

@@ -14,6 +14,7 @@ from tests.support.shapes import VIT, random_images, random_variables, relative_
 from vit_jax.config import default_config
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.timesformer.module import TimeSformer
 from vit_jax.models.vit.module import ViT
 from vit_jax.runs import ModelRecord
@@ -170,5 +171,5 @@ def test_fields_that_do_not_fit_are_one_sentence(fields, sentence):
 def test_clips_that_do_not_fit_are_one_sentence(shape, sentence):
     model = tiny(tubelet_size=2)
     with pytest.raises(ValueError, match=sentence) as caught:
-        jax.eval_shape(model.init, jax.random.key(0), jnp.zeros(shape))
+        trace_init(model, jnp.zeros(shape))
     assert "\n" not in str(caught.value)

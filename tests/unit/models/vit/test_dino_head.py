@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.vit.dino_head import DinoHead, NormedDense
 
 KEY = jax.random.key(0)
@@ -15,12 +16,12 @@ KEY = jax.random.key(0)
 # D 2048 + 2048 + 2048^2 + 2048 + 2048 256 + 256 + 256 65536, reckoned by hand.
 @pytest.mark.parametrize(("width", "parameters"), [(384, 22_286_592), (768, 23_073_024)])
 def test_the_defaults_have_the_papers_counts(width, parameters):
-    shapes = jax.eval_shape(DinoHead().init, KEY, jnp.zeros((1, width)))["params"]
+    shapes = trace_init(DinoHead(), jnp.zeros((1, width)))["params"]
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)) == parameters
 
 
 def test_learned_lengths_are_one_number_for_each_prototype():
-    shapes = jax.eval_shape(DinoHead(norm_last_layer=False).init, KEY, jnp.zeros((1, 384)))
+    shapes = trace_init(DinoHead(norm_last_layer=False), jnp.zeros((1, 384)))
     assert shapes["params"]["last_layer"]["scale"].shape == (65536,)
 
 
@@ -33,7 +34,7 @@ def test_logits_are_cosines_times_the_learned_length():
 
 def test_features_of_zeros_have_a_finite_gradient():
     head, features = DinoHead(4, 3, 5), np.ones((1, 2), np.float32)
-    shapes = jax.eval_shape(head.init, KEY, features)
+    shapes = trace_init(head, features)
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
     gradient = jax.jit(jax.grad(lambda p: head.apply(p, features).sum()))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

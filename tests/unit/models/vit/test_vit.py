@@ -17,6 +17,7 @@ from tests.support.shapes import (
     relative_difference,
 )
 from vit_jax.models import DistilledLogits, Features, ViT
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.layers.norm import LayerNorm
 from vit_jax.models.layers.residual import DropPath
 from vit_jax.models.positions.tables import resize_positions
@@ -62,7 +63,7 @@ def test_logits_and_every_block_agree_with_the_reference(name):
 @pytest.mark.parametrize("name", [path.stem for path in GOLDEN])
 def test_golden_parameters_have_exactly_the_tree_of_init(name):
     model, params, arrays = read_golden(name)
-    ours = jax.eval_shape(model.init, jax.random.key(0), arrays["images"])["params"]
+    ours = trace_init(model, arrays["images"])["params"]
     assert jax.tree.map(jnp.shape, ours) == jax.tree.map(jnp.shape, params)
 
 
@@ -337,7 +338,7 @@ def modules_called(model, images, kind):
         return run(*args, **kwargs)
 
     with nn.intercept_methods(note):
-        jax.eval_shape(model.init, jax.random.key(0), images)
+        trace_init(model, images)
     return found
 
 
@@ -381,7 +382,7 @@ def test_bfloat16_survives_attention_logits_in_the_hundreds():
 def test_bfloat16_takes_norm_and_softmax_statistics_in_float32():
     model = ViT(**TINY, dtype="bfloat16")
     images = jax.ShapeDtypeStruct((1, 16, 16, 3), jnp.float32)
-    params = jax.eval_shape(model.init, jax.random.key(0), images)
+    params = trace_init(model, images)
     program = jax.make_jaxpr(model.apply)(params, images).jaxpr
     statistics = [
         equation

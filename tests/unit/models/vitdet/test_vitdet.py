@@ -13,6 +13,7 @@ from tests.support.shapes import relative_difference
 from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.registry import list_models, model_fields
 from vit_jax.models.vitdet import ViTDet
 from vit_jax.weights.adapt import adapt
@@ -145,7 +146,7 @@ def test_weights_of_a_vit_become_the_backbone_and_the_rest_is_new():
     fields = {name: FIELDS[name] for name in ("patch_size", "width", "depth", "heads", "mlp_width")}
     for positions in ("learned", "sincos2d"):
         vit = create_model("ViT", image_size=16, positions=positions, **fields)
-        rows = jax.eval_shape(vit.init, jax.random.key(0), jnp.zeros((1, 16, 16, 3)))["params"]
+        rows = trace_init(vit, jnp.zeros((1, 16, 16, 3)))["params"]
         params = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.5, np.float32), rows)
         found = adapt(params, vit, TINY)
         assert "pyramid" not in found.params

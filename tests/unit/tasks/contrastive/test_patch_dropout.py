@@ -11,6 +11,7 @@ import pytest
 from tests.support.shapes import random_tree
 from vit_jax.models import create_model
 from vit_jax.models.block import Block
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.masking import random_mask, visible_features
 from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.tasks.random_masks import mask_noise
@@ -34,7 +35,7 @@ def batch():
 
 @pytest.fixture(scope="module")
 def variables(task, batch):
-    return random_tree(jax.eval_shape(task.init, jax.random.key(0), batch))
+    return random_tree(trace_init(task, batch))
 
 
 def tokens(task, variables, batch, train):

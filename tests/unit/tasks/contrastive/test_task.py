@@ -12,6 +12,7 @@ from PIL import Image
 from tests.support.shapes import random_tree
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.training.setup.build import build
 
@@ -88,7 +89,7 @@ def test_the_sigmoid_has_a_bias_and_the_scale_of_its_paper(task, batch):
 
 def test_without_a_projection_the_pooled_features_are_the_vectors(task, batch):
     bare = dataclasses.replace(task, image_projection=False, embed_width=8, text_pool="last")
-    variables = random_tree(jax.eval_shape(bare.init, jax.random.key(0), batch))
+    variables = random_tree(trace_init(bare, batch))
     assert "projection" not in variables["params"]
     assert set(bare.roles(variables["params"])) == set(variables["params"])
     pooled = np.asarray(jax.jit(bare.features)(variables, batch))
@@ -97,7 +98,7 @@ def test_without_a_projection_the_pooled_features_are_the_vectors(task, batch):
     np.testing.assert_allclose(vectors, expected, rtol=1e-5)
     with pytest.raises(ValueError, match="vectors of 8 numbers, but embed_width = 4"):
         narrow = dataclasses.replace(bare, embed_width=4)
-        jax.eval_shape(narrow.init, jax.random.key(0), batch)
+        trace_init(narrow, batch)
 
 
 def test_fields_of_the_text_tower_follow_its_pooling_or_are_set(task):
@@ -137,7 +138,7 @@ def test_the_scale_is_capped_after_each_update(task):
 def test_a_frozen_image_tower_is_no_parameter_and_starts_as_the_trained_one(task, variables, batch):
     frozen = dataclasses.replace(task, freeze_image=True)
     trained = {"params": variables["params"]["image"]}
-    drawn = random_tree(jax.eval_shape(frozen.init, jax.random.key(1), batch))
+    drawn = random_tree(trace_init(frozen, batch))
     begun = frozen.start_from(drawn, trained)
     assert set(begun["params"]) == {"projection", "text", "logits"}
     assert set(frozen.roles(begun["params"])) == set(begun["params"])

@@ -16,6 +16,7 @@ from vit_jax.data.sources.registry import open_source
 from vit_jax.errors import UserError
 from vit_jax.evaluation.base import Part
 from vit_jax.models.detection import Detections
+from vit_jax.models.inputs import trace_init
 from vit_jax.tasks.detection.task import Detection
 from vit_jax.training.optim.param_groups import starts_of
 
@@ -120,7 +121,7 @@ def test_frozen_parameters_are_those_that_the_model_names():
     model = DENSE["DETR"].clone(freeze_norms=True)
     patterns = Detection(model).frozen_until
     assert set(patterns.values()) == {2**31 - 1} and Detection(DENSE["DETR"]).frozen_until == {}
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), IMAGES))["params"]
+    shapes = trace_init(model, IMAGES)["params"]
     starts = starts_of(shapes, patterns)
     assert all(jax.tree.leaves(starts["backbone"]["stages_0"]))
     block = starts["backbone"]["stages_1"]["blocks_0"]

@@ -16,6 +16,7 @@ from tests.support.optimizers import (
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
+from vit_jax.models.inputs import trace_init
 from vit_jax.training.optim.optimizer import (
     count_branches,
     format_branches,
@@ -44,7 +45,7 @@ def ones_of(**fields):
     """Parameters of a model with everything that a ViT may have, all 1."""
     model = create_model("ViT-Ti/16", **{**EVERY_OPTION, **fields})
     images = jax.ShapeDtypeStruct((1, 16, 16, 3), jnp.float32)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    shapes = trace_init(model, images)["params"]
     return jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
 
 

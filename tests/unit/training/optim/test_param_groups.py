@@ -12,7 +12,7 @@ from vit_jax.errors import UserError
 from vit_jax.models import create_model, list_models, model_fields
 from vit_jax.models.dense import gives
 from vit_jax.models.description import describe
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_input, trace_init
 from vit_jax.models.registry import get_preset
 from vit_jax.training.optim.param_groups import (
     decay_mask,
@@ -31,7 +31,7 @@ def config_with(**settings):
 
 def shapes_of(name, **fields):
     model = create_model(name, **fields)
-    return jax.eval_shape(model.init, jax.random.key(0), abstract_input(model))["params"]
+    return trace_init(model, abstract_input(model))["params"]
 
 
 def named(tree):
