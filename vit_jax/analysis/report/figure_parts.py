@@ -1,11 +1,10 @@
 """Parts of the report that show and explain the figures of a run."""
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vit_jax.analysis.errors.long_tail import is_balanced, read_long_tail, shot_groups
-from vit_jax.analysis.report.figures import OF_TASK, curves
+from vit_jax.analysis.report.figures import OF_TASK, curves_png
 from vit_jax.analysis.report.html import image, note, percent, stored, table, titled, wide
 from vit_jax.csv_files import read_csv
 from vit_jax.evaluation.dense.segmentation import PixelCounts
@@ -19,10 +18,8 @@ _MOST_ERRORS = 10  # rows in the table of the most confident errors
 
 def curves_part(lines: Sequence[dict[str, Any]]) -> str:
     """Return the curves of a run over its epochs."""
-    png = io.BytesIO()
-    curves(lines).savefig(png, format="png", dpi=120)
     return image(
-        png.getvalue(),
+        curves_png(lines),
         "Curves of loss, accuracy and learning rate over the epochs",
         "Training, evaluation and learning rate by epoch. Training far better than evaluation "
         "means overfitting; both still improving at the end means that the run was too short. "

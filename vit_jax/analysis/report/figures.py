@@ -4,6 +4,9 @@ Figures are drawn off-screen on `Figure` objects, so the matplotlib state of a n
 is not affected.
 """
 
+import functools
+import io
+import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,11 +74,10 @@ def draw_figures(
         file = getattr(predictions, "file", "per_class.csv")
         write_per_class(predictions.per_class(source.class_names), run.figures / file)
     failed = []
-    of_task = ((f"{OF_TASK}{name}", draw) for name, draw in (others or {}).items())
-    for name, draw in [*_figures(lines, source, predictions), *of_task]:
+    for name, draw in _figures(lines, source, predictions, others or {}):
         (run.figures / f"{name}.png").unlink(missing_ok=True)
         try:
-            save_figures(run, {name: draw()})
+            (run.figures / f"{name}.png").write_bytes(draw())
         except Exception as error:  # one failure must not prevent the others
             failed.append(f"{name}.png ({type(error).__name__}: {error})")
     if failed:
@@ -85,26 +87,45 @@ def draw_figures(
 def _figures(
     lines: Sequence[dict[str, Any]],
     source: Source,
-    predictions: Predictions | MultiLabelPredictions | None,
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Yield file names, and functions that draw the figures."""
-    yield "curves", lambda: curves(lines)
+    predictions: Predictions | MultiLabelPredictions | PixelCounts | None,
+    others: Mapping[str, Callable[[], Figure]],
+) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Yield file names, and functions that draw PNG files."""
+    yield "curves", lambda: curves_png(lines)
     if any(line["kind"] == DIAGNOSTICS for line in lines):
-        yield "diagnostics", lambda: draw_diagnostics(lines)
+        yield "diagnostics", lambda: _png(draw_diagnostics(lines))
     if isinstance(predictions, Predictions):
-        yield "confusion", lambda: confusion(predictions, source.class_names)
-        yield "mistakes", lambda: mistakes(source, predictions)
-        yield "calibration", lambda: draw_reliability(reliability(*judged(predictions)))
+        yield "confusion", lambda: _png(confusion(predictions, source.class_names))
+        yield "mistakes", lambda: _png(mistakes(source, predictions))
+        yield "calibration", lambda: _png(draw_reliability(reliability(*judged(predictions))))
+    for name, draw in others.items():
+        yield f"{OF_TASK}{name}", lambda draw=draw: _png(draw())
 
 
 def save_figures(run: RunDir, figures: Mapping[str, Figure]) -> None:
     """Write figures to `figures/` of a run, by their names."""
     run.figures.mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        (run.figures / f"{name}.png").write_bytes(_png(figure))
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
     with warnings.catch_warnings():
         # Characters missing in the font are drawn as boxes; per_class.csv has the full names.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
-        for name, figure in figures.items():
-            figure.savefig(run.figures / f"{name}.png", dpi=120)
+        figure.savefig(file, format="png", dpi=120)
+    return file.getvalue()
+
+
+def curves_png(lines: Sequence[dict[str, Any]]) -> bytes:
+    """Return `curves` of a run as a PNG file, for its figures and, drawn once, for its report."""
+    return _curves_png(json.dumps(list(lines)))
+
+
+@functools.lru_cache(maxsize=1)
+def _curves_png(lines: str) -> bytes:
+    return _png(curves(json.loads(lines)))
 
 
 def curves(lines: Sequence[dict[str, Any]]) -> Figure:
