@@ -18,7 +18,7 @@ from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
 from vit_jax.commands.serve import serve
 from vit_jax.commands.studies import advise, compare
-from vit_jax.commands.sweep import sweep
+from vit_jax.commands.sweep import folds, sweep
 from vit_jax.commands.train import train
 
 app = typer.Typer(
@@ -72,7 +72,8 @@ for _command in (advise, compare, calibrate):
 for _command in (quantize, prune, soup):
     app.command()(_command)
 app.command(context_settings=_TAKES_KEYS)(distill)
-app.command(context_settings=_TAKES_KEYS)(sweep)
+for _command in (sweep, folds):
+    app.command(context_settings=_TAKES_KEYS)(_command)
 app.command("autoformer-search")(autoformer_search)
 app.command("autoformer-extract")(autoformer_extract)
 app.command()(models)

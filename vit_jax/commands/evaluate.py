@@ -123,9 +123,12 @@ def _evaluate_ensemble(
     from vit_jax.data import DecodeErrors
     from vit_jax.evaluation.metrics import nonfinite_warning
     from vit_jax.inference.ensembles.evaluation import evaluate_ensemble
-    from vit_jax.training.open_run import open_run
+    from vit_jax.runs import RunDir
+    from vit_jax.training.open_run import open_run, warn_of_leak
 
     source, bad = open_run(ensemble.names[0], dataset, split).source(split), DecodeErrors()
+    for name in ensemble.names[1:]:
+        warn_of_leak(RunDir(name), source)
     with progress_bars("images") as show:
         result, of_members = evaluate_ensemble(
             ensemble, source, bad=bad, shown=lambda batches: _watched(batches, len(source), show)

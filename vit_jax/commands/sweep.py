@@ -1,4 +1,4 @@
-"""Command `sweep`: train many settings of a configuration, and choose among them."""
+"""Commands that train one configuration many times: `sweep` and `folds`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,8 @@ from vit_jax.text import counted, table_cell, tell, to_json
 
 _FLAGS = ("--config", "--over", "--workdir", "--sampler", "--trials", "--seed", "--pruner")
 _FLAGS += ("--jobs", "--metric", "--commands", "--retry", "--json")
+_FLAGS_OF_FOLDS = ("--config", "--workdir", "--folds", "--group-column", "--jobs", "--metric")
+_FLAGS_OF_FOLDS += ("--output", "--retry", "--json")
 _OVER = "KEY=VALUE,VALUE,... or KEY=LOW..HIGH[:log]; once for each key."
 
 
@@ -86,6 +88,71 @@ def sweep(
     tell(f"{folder}: {in_short(found.trials()) if found.trials() else 'begins'}", error=True)
     done = found.train(jobs, retry)
     _report(found, done, as_json)
+    if not done:
+        tell(f"Stopped; run the same command again to go on in {folder}.", error=True)
+        raise typer.Exit(EXIT_STOPPED)
+
+
+def folds(
+    context: typer.Context,
+    config: Annotated[
+        str, typer.Option(help="Name of a config (see the command configs), or a Python file.")
+    ] = "",
+    workdir: Annotated[
+        str, typer.Option(help="Folder of the runs; default: folds/NAME of the config.")
+    ] = "",
+    count: Annotated[int, typer.Option("--folds", help="Number of folds.")] = 5,
+    group_column: Annotated[
+        str, typer.Option(help="Column of a table whose groups, such as patients, stay together.")
+    ] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Folds to train at once.")] = 1,
+    metric: Annotated[str, typer.Option(help="Metric to print; default: the task's.")] = "",
+    output: Annotated[
+        str, typer.Option(help="CSV file of the predictions; default: out_of_fold.csv in WORKDIR.")
+    ] = "",
+    retry: Annotated[bool, typer.Option("--retry", help="Train failed folds again.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cross-validate a configuration. --config.KEY=VALUE changes a key of all folds.
+
+    The training images are divided into folds, by class. For each fold a run is trained on the
+    others and tested on it. The same command resumes.
+    """
+    from vit_jax.commands.train import parse_overrides
+
+    overrides = parse_overrides(context.args, "folds", _FLAGS_OF_FOLDS)
+    if not config:
+        raise UserError("--config is missing; use --config=NAME, see python -m vit_jax configs")
+    if output:
+        check_file("output", output)
+
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # the devices are for the trials
+    from vit_jax.config.files import find_config
+    from vit_jax.studies import folds as studies
+    from vit_jax.studies.sweep.plan import open_plan
+    from vit_jax.studies.sweep.running import Sweep
+    from vit_jax.studies.sweep.trial import FAILED
+
+    folder = Path(workdir or Path("folds") / find_config(config)[0].stem).expanduser()
+    plan = open_plan(studies.plan_of(config, overrides, count, group_column), folder, metric)
+    runs = Sweep(plan, folder, lambda text: tell(text, error=True))
+    done = runs.train(jobs, retry)
+    trials = sorted(runs.trials(), key=lambda trial: trial.number)
+    found = studies.read_out_of_fold(plan, trials)
+    path = Path(output or folder / studies.PREDICTIONS)
+    if found.rows:
+        studies.write_predictions(found, path)
+    if as_json:
+        print(to_json({**found.to_dict(), "predictions": str(path) if found.rows else None}))
+    for line in () if as_json else found.lines():
+        tell(line)
+    for trial in trials:
+        if (state := trial.state()).name == FAILED:
+            tell(f"{trial.folder} (fold {trial.settings['data.fold']}) failed: {state.reason}")
+    if found.rows:
+        tell(f"{path} has the predictions of {counted(len(found.rows), 'image')}.", error=as_json)
     if not done:
         tell(f"Stopped; run the same command again to go on in {folder}.", error=True)
         raise typer.Exit(EXIT_STOPPED)

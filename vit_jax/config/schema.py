@@ -14,6 +14,7 @@ from vit_jax.config.values import (
     ClassWeights,
     Evaluations,
     Flag,
+    Fold,
     Integer,
     Modules,
     Names,
@@ -75,6 +76,7 @@ KEYS: dict[str, Key] = {
         "", "part of the training data that selects the best checkpoint; empty: none", Text()
     ),
     "data.test": Key("test", "split for the test results; selects nothing", Text(filled=True)),
+    "data.fold": Key("", "fold of data.train that is the test data; docs/studies.md", Fold()),
     "data.dir": Key(
         "", "folder of prepared data of TensorFlow Datasets; empty: its own default", Text()
     ),
@@ -112,6 +114,9 @@ KEYS: dict[str, Key] = {
         0,
         "tokens of a caption; 0: those of the tokenizer, of a trained one up to 77",
         Integer(3, extra=(0,), high=2**16),
+    ),
+    "data.group_column": Key(
+        "", "csv, jsonl: column of groups, such as patients, each of which is in one fold", Text()
     ),
     "data.image_dir": Key(
         "", "csv, jsonl: folder that paths start from; empty: that of the file", Text()

@@ -170,6 +170,22 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """A fold of several, I/K with I from 0 to K - 1; empty: none."""
+
+    def describe(self) -> str:
+        return "I/K, the fold I of K with I from 0 to K - 1, such as 0/5; empty: none"
+
+    def convert(self, value: Any) -> str:
+        if value == "":
+            return ""
+        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value) if isinstance(value, str) else None
+        if not found or int(found[2]) < 2 or int(found[1]) >= int(found[2]):
+            raise ValueError
+        return f"{int(found[1])}/{int(found[2])}"
+
+
+@dataclass(frozen=True)
 class Names:
     """Comma-separated names of letters, digits, `_` and `-`, or a tuple of names."""
 

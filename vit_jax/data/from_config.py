@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
+from vit_jax.data.folds import fold_of
 from vit_jax.data.sources.manifest.columns import TableOptions
 from vit_jax.data.sources.registry import list_splits, open_source
 from vit_jax.data.sources.source import Source
@@ -23,7 +24,8 @@ def open_sources(
 ) -> dict[str, Source]:
     """Open the splits that a configuration names; they must share no images.
 
-    Of the training split `data.limit` examples are kept.
+    With `data.fold` the test data are that fold of the training split, which loses it. Of the
+    training split `data.limit` examples are kept.
 
     texts: what turns captions into ids; without a tokenizer, the one of the training split serves
         all of them. None: captions are ignored.
@@ -31,6 +33,8 @@ def open_sources(
     sources: dict[str, Source] = {}
     for name in ("train", "validation", "test"):
         if not config.data[name] and name == "validation":
+            continue
+        if config.data.fold and name == "test":
             continue
         sources[name] = open_source(
             config.dataset,
@@ -48,6 +52,14 @@ def open_sources(
         if texts is not None and texts.tokenizer is None:
             texts = dataclasses.replace(texts, tokenizer=sources[name].tokenizer)
     check_splits(config, sources)
+    if config.data.group_column and not sources["train"].groups:
+        raise UserError(
+            f"data.group_column = {config.data.group_column!r} needs a table, csv:PATH or "
+            f"jsonl:PATH, with a group for each image, and {config.dataset} has none; omit it"
+        )
+    if config.data.fold:
+        fold, seed = config.data.fold, config.data.split_seed
+        sources["train"], sources["test"] = fold_of(sources["train"], fold, seed)
     if config.data.limit:
         train = stratified(sources["train"], config.data.limit, config.data.split_seed)
         sources["train"] = train
@@ -94,7 +106,13 @@ def open_with_labels(
 def table_options(config: ConfigDict) -> TableOptions:
     """Return the options of a configuration for a file of labels."""
     data = config.data
-    return TableOptions(data.path_column, data.label_column, data.image_dir, data.caption_column)
+    return TableOptions(
+        data.path_column,
+        data.label_column,
+        data.image_dir,
+        data.caption_column,
+        data.group_column,
+    )
 
 
 def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from vit_jax.data.paths import as_text
 from vit_jax.data.sources.examples import FileExamples
 from vit_jax.data.sources.source import Source
@@ -54,12 +56,15 @@ def _seen_files(source: Source, record: Mapping[str, Any]) -> list[int]:
 
 
 def _seen_examples(source: Source, spans: Sequence[Sequence[Any]]) -> list[int]:
+    trained: dict[str, np.ndarray] = {}
+    for split, _, end in source.spans:
+        trained[split] = np.zeros(max(end, len(trained.get(split, ()))), bool)
+    for split, start, stop in spans:
+        if split in trained:
+            trained[split][start:stop] = True
     seen, first_number = [], 0
     for split, first, end in source.spans:
-        for other, start, stop in spans:
-            if other == split:
-                common = range(max(first, start), min(end, stop))
-                seen += [first_number + index - first for index in common]
+        seen += (np.flatnonzero(trained[split][first:end]) + first_number).tolist()
         first_number += end - first
     return seen
 

@@ -13,7 +13,7 @@ from vit_jax.evaluation.metrics import is_share, shown_name, shown_value
 from vit_jax.runs import EVALUATE, RESULT, TRAIN
 from vit_jax.studies.comparison import Arm, Comparison, short
 from vit_jax.studies.finished import FinishedRun
-from vit_jax.studies.statistics import Test
+from vit_jax.studies.statistics import Test, limited
 from vit_jax.text import counted
 
 DIFFERENT_IMAGES = (
@@ -59,6 +59,7 @@ def _interval(found: Comparison, arm: Arm) -> str:
         low, high = confidence_interval(arm.values(found.metric)[0], examples)
     if low is None or high is None:
         return "-"
+    low, high = limited(found.metric, low, high)
     return (
         f"{shown_value(found.metric, low).removesuffix(' %')} to {shown_value(found.metric, high)}"
     )

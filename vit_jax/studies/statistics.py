@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
+from vit_jax.evaluation.metrics import is_share
+
 LEVEL = 0.95  # of the intervals
 
 
@@ -46,6 +48,11 @@ def spread(values: Sequence[float]) -> Spread:
     deviation = float(values.std(ddof=1))
     half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * deviation / np.sqrt(len(values))
     return Spread(mean, deviation, float(mean - half), float(mean + half))
+
+
+def limited(metric: str, low: float, high: float) -> tuple[float, float]:
+    """Return an interval for reading: that of a share ends at 0 and 1."""
+    return (max(low, 0.0), min(high, 1.0)) if is_share(metric) else (low, high)
 
 
 def mcnemar(one: Bool[np.ndarray, " images"], other: Bool[np.ndarray, " images"]) -> Test:

@@ -52,7 +52,7 @@ class OpenedRun:
         if split not in sources:
             raise UserError(f"{self.run.path} has no split {split!r}; it has {', '.join(sources)}")
         if split != "train":
-            _warn_of_leak(self.run, sources[split])
+            warn_of_leak(self.run, sources[split])
         return sources[split]
 
 
@@ -146,11 +146,11 @@ def _open_other(folder: RunDir, record: ModelRecord, dataset: str, split: str) -
     table = _table_options(folder, dataset)
     source = open_part(dataset, split, record.label_names(), table, texts)
     record.check_classes(dataset, source, folder.path)
-    _warn_of_leak(folder, source)
+    warn_of_leak(folder, source)
     return source
 
 
-def _warn_of_leak(folder: RunDir, source: Source) -> None:
+def warn_of_leak(folder: RunDir, source: Source) -> None:
     """Warn on stderr about images of a source that the model was trained on."""
     if found := leak(source, folder.read_training_images()):
         tell(

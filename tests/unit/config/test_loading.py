@@ -19,6 +19,7 @@ from vit_jax.config.values import (
     ClassWeights,
     Evaluations,
     Flag,
+    Fold,
     Integer,
     Number,
     Numbers,
@@ -70,6 +71,8 @@ def another_value(key):
         return '(("head/.*", 10), ("pos_embed", 0))', (("head/.*", 10.0), ("pos_embed", 0.0))
     if isinstance(allowed, ClassWeights):
         return "cat=2", (("cat", 2.0),)
+    if isinstance(allowed, Fold):
+        return "1/5", "1/5"
     if isinstance(allowed, Evaluations):
         return "3 evaluations", "3 evaluations"
     return "other", "other"

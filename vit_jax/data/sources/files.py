@@ -76,6 +76,7 @@ def open_files(
         why_unlabelled=listing.why_unlabelled,
         texts=texts,
         tokenizer=texts and texts.tokenizer,
+        groups=tuple(listing.groups[path] for path in paths) if listing.groups else (),
     )
 
 

@@ -41,6 +41,7 @@ class Source:
       tokenizer: of the texts in its examples; None: they have none.
       texts: captions of the examples, of which an example has the first as `text`; None: there are
         none, or the examples hold them themselves.
+      groups: the group of every example, such as a patient; empty without groups.
       why_unlabelled: without labels, the reason and the remedy as a part of a sentence.
 
     Raises:
@@ -62,6 +63,7 @@ class Source:
     why_unlabelled: str = "use a dataset with labels"
     tokenizer: Any = None
     texts: Texts | None = None
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self):
         check_names(self.features, self.name)

@@ -57,6 +57,7 @@ class Listing:
       notes: sentences on skipped files; extended when files are listed.
       facts: size and identity of every listed file, by path.
       captions: the captions of every listed file, by path; empty without captions.
+      groups: the group of every listed file, by path; empty without groups.
       image: the feature of its images, or of its clips.
       open_examples: from the root, paths and labels to the examples.
     """
@@ -72,6 +73,7 @@ class Listing:
     notes: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     captions: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
     image: Feature = IMAGE
     open_examples: Callable[..., Any] = FileExamples
 

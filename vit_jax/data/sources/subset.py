@@ -57,6 +57,7 @@ def subset(source: Source, numbers: Int[np.ndarray, " n"], name: str) -> Source:
         files=tuple(source.files[i] for i in numbers) if source.files else (),
         identities=None if source.identities is None else source.identities[numbers],
         texts=None if source.texts is None else source.texts.subset(numbers),
+        groups=tuple(source.groups[i] for i in numbers) if source.groups else (),
     )
 
 

@@ -17,13 +17,18 @@ class Splits(NamedTuple):
     told: a sentence on what is held out; empty if the configuration has validation images.
     """
 
-    train: str
-    validation: str
-    test: str
+    train: str = ""
+    validation: str = ""
+    test: str = ""
     told: str = ""
 
     def overrides(self) -> list[tuple[str, str]]:
-        """Return the overrides with which a trial is trained: its test split is the validation."""
+        """Return the overrides with which a trial is trained: its test split is the validation.
+
+        There are none for splits without names, those of a cross-validation.
+        """
+        if not self.validation:
+            return []
         return [
             ("data.train", self.train),
             ("data.validation", ""),
@@ -40,6 +45,11 @@ def splits_of(config: ConfigDict, swept: bool) -> Splits:
         UserError: the validation images cannot be taken from the training split.
     """
     train, validation, test = config.data.train, config.data.validation, config.data.test
+    if config.data.fold:
+        raise UserError(
+            f"data.fold = {config.data.fold!r} is not possible in a sweep, which chooses on "
+            "validation images; omit it, and check the winner with python -m vit_jax folds"
+        )
     if validation:
         return Splits(train, validation, test)
     remedy = (

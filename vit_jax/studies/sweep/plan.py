@@ -35,8 +35,9 @@ class Plan:
 
     config, overrides: as of `train`. over: texts of the space, see `space.parse_space`.
     sampler, pruner: of `SAMPLERS` and `PRUNERS`. seed: of the sampler. trials: number of settings
-    that it draws; 0 for a grid. splits: those of each trial. base: the resolved configuration of
-    the first setting, without the keys of the space. metric, lower_is_better: what is compared.
+    that it draws; 0 for a grid. splits: those of each trial; None: found by `complete`. base: the
+    resolved configuration of the first setting, without the keys of the space. metric,
+    lower_is_better: what is compared.
     """
 
     config: str
@@ -216,7 +217,7 @@ def based(plan: Plan) -> Plan:
             f"resume = {config.resume!r} is not possible in a sweep, whose trials are resumed; "
             "omit it, or choose another --workdir to start afresh"
         )
-    splits = splits_of(config, swept="data.train" in plan.space)
+    splits = plan.splits or splits_of(config, swept="data.train" in plan.space)
     base = {key: value for key, value in flatten(config) if key not in plan.space}
     return dataclasses.replace(plan, splits=splits, base=json.loads(to_json(base)))
 

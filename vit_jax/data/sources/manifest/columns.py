@@ -41,27 +41,34 @@ class TableOptions:
     path_column: the column with the image's path or name. label_column: the column with its label,
     or several, separated by commas, with a 0 or 1 for each class. image_dir: the folder that paths
     start from, relative to the folder of the table. caption_column: the column with a caption.
+    group_column: the column with the group of the image, such as a patient.
     """
 
     path_column: str = ""
     label_column: str = ""
     image_dir: str = ""
     caption_column: str = ""
+    group_column: str = ""
 
     @property
     def named(self) -> tuple[str, ...]:
         """Column names among the options."""
-        return tuple(filter(None, (self.path_column, self.label_column, self.caption_column)))
+        columns = (self.path_column, self.label_column, self.caption_column, self.group_column)
+        return tuple(filter(None, columns))
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Columns of a table by content; several `labels` have a 0 or 1 for each class."""
+    """Columns of a table by content; several `labels` have a 0 or 1 for each class.
+
+    group: the column with the group of an image.
+    """
 
     path: str
     labels: tuple[str, ...]
     split: str | None
     caption: str | None = None
+    group: str | None = None
 
     @property
     def has_marks(self) -> bool:
@@ -110,16 +117,20 @@ def choose_columns(
     split = _split_column(names, records)
     asked = options.label_column
     caption = _caption_column(where, names, options.caption_column, {path}) if captions else None
-    taken = (path, split, caption)
+    group = None
+    if options.group_column:
+        group = _named(where, names, options.group_column, "group_column")
+    taken = (path, split, caption, group)
     others = [name for name in names if name not in taken and not _is_numbering(name)]
-    unlabelled = Columns(path, (), split, caption)
+    unlabelled = Columns(path, (), split, caption, group)
     if caption is not None and not (asked or _called(others, _LABELS)):
         return unlabelled
     # A column of another name may be a caption, with as many values as images.
     if not (needs_labels or asked or _called(others, _LABELS) or _all_marks(others, records)):
         return unlabelled
     try:
-        return Columns(path, _label_columns(where, names, others, records, asked), split, caption)
+        labels = _label_columns(where, names, others, records, asked)
+        return Columns(path, labels, split, caption, group)
     except UserError:
         if needs_labels or asked:
             raise

@@ -145,6 +145,7 @@ def _listing(
         notes=rows.notes + look_alikes(class_names),
         facts=rows.facts,
         captions={path: tuple(of) for path, of in rows.captions.items()} if has_captions else {},
+        groups=rows.groups if any(rows.groups.values()) else {},
     )
 
 
@@ -238,7 +239,7 @@ def _row(
     needs_labels: bool,
 ) -> Row:
     wanted = (columns.path, *(columns.labels if needs_labels else ()))
-    wanted += (columns.caption,) if columns.caption else ()
+    wanted += tuple(filter(None, (columns.caption, columns.group)))
     if missing := [name for name in wanted if name not in record.values]:
         raise ValueError(
             f'it has no "{missing[0]}"; it must be an object with {_quoted(wanted[:2])}'
@@ -262,7 +263,8 @@ def _row(
             raise
         labels, several = (), False
     captions = captions_of(record, name, columns.caption) if columns.caption else ()
-    return Row(record.line, name, found, labels, several, split, captions)
+    group = str(record.values[columns.group]) if columns.group else ""
+    return Row(record.line, name, found, labels, several, split, captions, group)
 
 
 def _labels_of(

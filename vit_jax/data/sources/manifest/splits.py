@@ -15,7 +15,8 @@ CLASSES_FILE = "classes.txt"
 class Row:
     """Image in a line: `name` as written there; `several`: the label is a list.
 
-    captions: those of the line; none without a column of captions.
+    captions: those of the line; none without a column of captions. group: of the image; empty
+    without a column of groups.
     """
 
     line: int
@@ -25,6 +26,7 @@ class Row:
     several: bool
     split: str | None
     captions: tuple[str, ...] = ()
+    group: str = ""
 
 
 @dataclasses.dataclass
@@ -33,7 +35,8 @@ class SortedRows:
 
     known: the names in `classes.txt`, if there is one. labelled: whether labels are used.
     seen: the place, the split and the labels of the first row of every path. paths: the path of
-    every file by its identity. captions: those of every path, in the order of the lines.
+    every file by its identity. captions: those of every path, in the order of the lines. groups:
+    the group of every path.
     """
 
     known: dict[str, None] | None
@@ -45,6 +48,7 @@ class SortedRows:
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     paths: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
     captions: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    groups: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def add(self, table: Table, rows: list[Row], split_of_file: str | None) -> None:
         """Add the rows of a file, and report its mistakes."""
@@ -68,6 +72,7 @@ class SortedRows:
             self.seen.setdefault(path, (f"{as_text(table.file)}:{row.line}", split, row.labels))
             self.splits.setdefault(split, {})[path] = row.labels
             self.facts[path] = facts
+            self.groups[path] = row.group
         table.mistakes.tell()
         if repeated:
             self.notes.append(
