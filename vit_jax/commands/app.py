@@ -6,6 +6,7 @@ import typer
 
 from vit_jax import __version__
 from vit_jax.commands.autoformer import autoformer_extract, autoformer_search
+from vit_jax.commands.benchmark import benchmark
 from vit_jax.commands.compress import distill, prune, quantize, soup
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
@@ -65,7 +66,7 @@ for _command in (
 ):
     app.command()(_command)
 app.command("zero-shot")(zero_shot)
-for _command in (search, embed, serve):
+for _command in (search, embed, serve, benchmark):
     app.command()(_command)
 for _command in (advise, compare, calibrate):
     app.command()(_command)
