@@ -20,6 +20,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Float, Int
 
+from vit_jax.analysis.attention.compute import check_grid
 from vit_jax.analysis.inputs import check_normalised
 from vit_jax.errors import UserError
 from vit_jax.models.description.blocks import BlockInfo, block_infos
@@ -61,6 +62,7 @@ def grad_cam(
     check_normalised(images)
     if getattr(model, "scan_layers", False):
         model, variables = model.clone(scan_layers=False), unstack_blocks(variables)
+    check_grid(model, "maps of a class")
     blocks = block_infos(model, tuple(images.shape[1:3]))
     if not blocks:
         raise UserError(f"{type(model).__name__} lists no blocks, whose output Grad-CAM needs")
