@@ -133,7 +133,7 @@ SHAPES = {
     Role.NORM: lambda shape: len(shape) == 1,
     Role.LAYER_SCALE: lambda shape: len(shape) == 1,
     Role.TOKEN: lambda shape: len(shape) == 3 and shape[0] == 1,
-    Role.POSITION_TABLE: lambda shape: len(shape) == 3 and shape[0] == 1,
+    Role.POSITION_TABLE: lambda shape: len(shape) == 2 or (len(shape) == 3 and shape[0] == 1),
     Role.BIAS_TABLE: lambda shape: len(shape) == 2,
     Role.ATTENTION_MIXTURE: lambda shape: len(shape) == 2,
     Role.LOW_RANK_DOWN: lambda shape: len(shape) == 2 and shape[1] == 2,

@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tests.support.shapes import CLASSES, VIT, random_images, random_variables
 from vit_jax.models import ViT
+from vit_jax.models.autoformer.module import AutoFormer
 from vit_jax.models.cait import CaiT
 from vit_jax.models.conv_stem.module import ConvStemViT
 from vit_jax.models.convnext.module import ConvNeXt
@@ -113,6 +114,11 @@ TINY: dict[str, nn.Module] = {
     for model in (
         ViT(**VIT),
         ConvStemViT(**VIT, stem_channels=(6, 8), mlp_width=24),
+        AutoFormer(
+            **{**VIT, "heads": (1, 2), "mlp_width": (24, 8), "pool": "cls"},
+            head_dim=4,
+            relative_clip=2,
+        ),
         CaiT(**VIT, mlp_width=24, layer_scale=0.5),
         FlexiViT(**VIT, kernel_size=6, table_grid=3),
         NaFlexViT(**VIT, pool="cls"),

@@ -3,8 +3,7 @@
 The model is the supernet, an ordinary ViT of the largest sizes. It is judged as it is, and at its
 smallest subnet. `compress/search` finds the best subnets and cuts them out.
 
-Source: AutoFormer (Chen et al. 2021), section 3.3 and algorithm 1 of its appendix. Dropout is not
-rescaled with the width here.
+Source: AutoFormer (Chen et al. 2021). Dropout is not rescaled with the width here.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ _TRIES = 200  # for each subnet that is wanted, as the authors give up after som
 
 @dataclass(frozen=True)
 class Evolution:
-    """Settings of the evolution; the defaults are the authors' (AutoFormer, section 4.1).
+    """Settings of the evolution; the defaults are those of the authors' code, `evolution.py`.
 
     population: subnets of a generation: half of it mutations, half crossovers.
     parents: number of the best subnets so far that the next generation is made from.

@@ -228,6 +228,7 @@ class Attention(Checked):
             "dropout_rate": self.attention_dropout,
             "dropout_rng": self.make_rng("dropout") if drops else None,
         }
+        reads_weights = attention_weights or self.positions.adds_to_values
         if self.kind.name == "softmax":
             mixed = attention(
                 q,
@@ -236,10 +237,10 @@ class Attention(Checked):
                 bias=bias,
                 **dropout,
                 deterministic=not train,
-                return_weights=attention_weights,
-                implementation="xla" if attention_weights else self.attention_impl,
+                return_weights=reads_weights,
+                implementation="xla" if reads_weights else self.attention_impl,
             )
-            mixed, weights = mixed if attention_weights else (mixed, None)
+            mixed, weights = mixed if reads_weights else (mixed, None)
         else:
             mixed, weights = mix_tokens(
                 self.kind,
@@ -257,6 +258,9 @@ class Attention(Checked):
                 weights = self.perturb("weights", weights)
                 mixed = jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
             self.sow("intermediates", "weights", weights)
+        if self.positions.adds_to_values:
+            entered = grid, self.param, scheme.positions
+            mixed = mixed + self.positions.added_values(weights, v, *entered)
         if self.attention_norm:
             joint = mixed.reshape(*mixed.shape[:2], -1)
             mixed = make_norm(self, name="norm")(joint).reshape(mixed.shape)

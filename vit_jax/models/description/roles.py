@@ -52,7 +52,8 @@ class Role(StrEnum):
     NORM = "norm"  # scale and shift
     LAYER_SCALE = "layer_scale"  # a factor per channel of a residual branch
     TOKEN = "token"  # class, distillation and mask token, registers, probe
-    POSITION_TABLE = "position_table"  # (1, positions, width)
+    # (1, positions, width) of tokens, or (offsets, head_dim) of vectors inside attention.
+    POSITION_TABLE = "position_table"
     TOKEN_TABLE = "token_table"  # (vocabulary, width) of a text tower
     # Of attention logits by relative position, (offsets, heads); or kernels that compute it.
     BIAS_TABLE = "bias_table"

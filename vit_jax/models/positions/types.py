@@ -192,7 +192,10 @@ class AttentionPositions:
     base: base of its frequencies; None: that of the kind.
     registers: number of registers, the last tokens of the prefix.
     rotary_grid: side of the grid that coordinates are scaled to; None: that of the kind.
+    adds_to_values: whether a subclass has a method `added_values`, which reads the weights.
     """
+
+    adds_to_values: ClassVar[bool] = False
 
     kind: str = "none"
     built_grid: tuple[int, int] = (1, 1)

@@ -9,8 +9,7 @@ subnets, at the cost of the whole supernet for each, and `vmap` over sizes compu
     with as_subnet(model, params, sizes) as masked:
         logits = model.apply({"params": masked}, images)
 
-Source: AutoFormer (Chen et al. 2021), section 3.3, "weight entanglement". Its authors slice the
-weights instead.
+Source: AutoFormer (Chen et al. 2021), "weight entanglement". Its authors slice the weights instead.
 """
 
 import contextlib

@@ -201,7 +201,7 @@ class SearchSpace:
             key: of the random numbers; equal keys give equal subnets on every device and host.
             blocks: of the supernet.
 
-        Source: AutoFormer, section 3.2; its repository's `sample_configs`.
+        Source: AutoFormer (Chen et al. 2021), `sample_configs` in its repository.
         """
         keys = dict(
             zip(("width", "depth", "heads", "ratio"), jax.random.split(key, 4), strict=True)
@@ -241,8 +241,8 @@ def _autoformer(widths: tuple[int, ...], heads: tuple[int, ...], ratios, depths)
 
 
 SPACES: Mapping[str, SearchSpace] = {
-    # Chen et al. 2021, "AutoFormer: Searching Transformers for Visual Recognition", table 1, as in
-    # the configurations of its repository, which give the base space heads of 9 and 10.
+    # Chen et al. 2021, "AutoFormer: Searching Transformers for Visual Recognition": the files
+    # experiments/supernet of its repository.
     "AutoFormer-T": _autoformer((192, 216, 240), (3, 4), (3.5, 4.0), (12, 13, 14)),
     "AutoFormer-S": _autoformer((320, 384, 448), (5, 6, 7), (3.0, 3.5, 4.0), (12, 13, 14)),
     "AutoFormer-B": _autoformer((528, 576, 624), (9, 10), (3.0, 3.5, 4.0), (14, 15, 16)),

@@ -95,7 +95,7 @@ class MapAttention(Attention):
     of windows, `(batch * windows, heads, tokens, tokens)`, are sown on request.
     """
 
-    ROLES: ClassVar[Roles] = {**Attention.ROLES, **dict.fromkeys(TABLES, Role.BIAS_TABLE)}
+    ROLES: ClassVar[Roles] = {**Attention.ROLES, **dict.fromkeys(TABLES, Role.POSITION_TABLE)}
 
     window: Count | None = None  # None: the whole map
 

@@ -123,8 +123,9 @@ def test_a_mistake_is_one_sentence(supernet, searched, options, sentence):
         search(supernet, searched[0], **{"budget": BUDGET, "evolution": SMALL, **options})
 
 
-def test_a_run_that_is_no_supernet_is_refused(finished_run, tmp_path, capsys):
-    run, out = str(finished_run.path), str(tmp_path / "out")
+def test_a_run_that_is_no_supernet_is_refused(supernet, searched, tmp_path, capsys):
+    run, out = str(tmp_path / "subnet"), str(tmp_path / "out")
+    assert main(["autoformer-extract", str(searched[0]), run, "--rank=2"]) == 0
     assert main(["autoformer-search", run, out]) == 2
     assert "is no supernet, so it has no subnets to search" in capsys.readouterr().err
     assert main(["autoformer-extract", run, out, "--width=8", "--heads=1", "--mlp-ratios=1"]) == 2
@@ -150,7 +151,7 @@ def test_the_evolution_mutates_and_crosses_within_the_space():
     never = Evolution(resize=0.0, change=0.0)
     assert never.mutate(space, one, rng) == one
     # When no more fit, there are fewer.
-    few = evolution.propose(space, lambda subnet: subnet == one, [], [], rng)
+    few = Evolution(population=2).propose(space, lambda subnet: subnet == one, [], [], rng)
     assert few in ([], [one])
     judged = Judged(one, 3, 4, 100, 200)
     assert Judged.from_json(json.loads(json.dumps(judged.to_json()))) == judged

@@ -102,6 +102,11 @@ OF_FAMILIES = {
     "ViTDet-B/16": (85_889_024 + 5_560_000, None),
     "ViTDet-L/16": (303_432_704 + 7_805_184, None),
     "ViTDet-H/16": (631_116_800 + 10_640_192, None),
+    # the authors' code, which counts a parameter of every tensor of the sampled subnet
+    "AutoFormer-T": (5_867_944, None),
+    "AutoFormer-S": (22_891_432, None),
+    "AutoFormer-B": (53_691_688, None),
+    "AutoFormer": (80_160_360, None),
     # transformers' `SegformerForImageClassification`, and torch's FlopCounter halved
     "MiT-B0": (3_576_392, 452_467_200),
     "MiT-B1": (13_664_424, 1_675_637_760),

@@ -52,7 +52,7 @@ def test_random_subnets_are_in_the_space_and_reach_all_of_it():
 
 def test_sizes_that_are_drawn_in_a_program_are_those_of_subnets():
     keys = jax.random.split(jax.random.key(0), 200)
-    drawn = jax.tree.map(np.asarray, jax.vmap(lambda key: SMALL.draw(key, 3))(keys))
+    drawn = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: SMALL.draw(key, 3)))(keys))
     seen = set()
     for width, depth, heads, hidden in zip(*drawn, strict=True):
         ratios = tuple(float(one) for one in hidden[:depth] / width)
@@ -62,7 +62,8 @@ def test_sizes_that_are_drawn_in_a_program_are_those_of_subnets():
             np.testing.assert_array_equal(own, taken)
         seen.add(subnet)
     assert len(seen) > 100
-    equal = SearchSpace(**{**vars(SMALL), "per_block": False}).draw(keys[0], 3)
+    space = SearchSpace(**{**vars(SMALL), "per_block": False})
+    equal = jax.jit(space.draw, static_argnums=1)(keys[0], 3)
     assert len(set(equal.heads[: int(equal.depth)].tolist())) == 1
 
 
