@@ -63,3 +63,11 @@ def test_a_run_has_its_own_splits_and_takes_other_data(finished_run, tmp_path):
 def test_weights_that_were_converted_have_no_data_of_their_own(converted):
     with pytest.raises(UserError, match="was not trained here.*--dataset=DATASET"):
         open_run(converted)
+
+
+def test_a_run_is_opened_with_other_fields_of_the_computation(finished_run):
+    reopened = open_run(finished_run.path, fields={"keep_ratio": (0.5,)})
+    assert reopened.experiment.model.keep_ratio == (0.5,)
+    assert reopened.experiment.record.fields["keep_ratio"] == (0.5,)
+    with pytest.raises(UserError, match="'depth' of a trained model cannot be changed in use"):
+        open_run(finished_run.path, fields={"depth": 2})
