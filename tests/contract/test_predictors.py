@@ -1,17 +1,25 @@
 """What a predictor says of its function is what the function does, whatever the task."""
 
+import io
 import json
 
 import jax
 import numpy as np
 import pytest
 from jax import export
+from PIL import Image
 
 from tests.conftest import ROOT
 from tests.contract.test_tasks import TASKS, changes_of
 from vit_jax.config import load_config
 from vit_jax.inference.loading import predictor_class
 from vit_jax.runs import ModelRecord
+from vit_jax.serving.answers import result_fields, written_files
+from vit_jax.serving.card import model_card
+from vit_jax.serving.engine import Engine
+from vit_jax.serving.limits import Limits
+from vit_jax.serving.reading import Upload
+from vit_jax.text import to_json
 from vit_jax.training.setup.build import build
 
 # Shapes of the outputs for one image: the model has 8 units and 10 classes.
@@ -83,3 +91,23 @@ def test_the_function_is_exported_for_any_number_of_images(task, made):
     expected = SHAPES.get(task, {"features": (8,)})
     assert [str(x.shape[0]) for x in exported.out_avals] == ["count"] * len(expected)
     assert [x.shape[1:] for x in exported.out_avals] == list(expected.values())
+
+
+@pytest.mark.slow
+def test_results_are_served_as_json(task, made):
+    """Two images of different sizes in a batch, as values of JSON and as files."""
+    predictor, *_ = made
+    engine, images = Engine(predictor, 2, 10**6), []
+    for number, side in enumerate((16, 30)):
+        file = io.BytesIO()
+        Image.fromarray(np.full((side, side + 2), 60, np.uint8)).save(file, "PNG")
+        images.append(Upload(str(number), file.getvalue()))
+    results = engine.compute([engine.prepare(image) for image in images])
+    assert len(results) == 2
+    for image, result in zip(images, results, strict=True):
+        fields = result_fields(predictor, result, top=3)
+        assert fields and json.loads(to_json(fields)) == fields
+        if predictor.files:
+            files = written_files(predictor, result, engine.decode(image))
+            assert files and json.loads(to_json(files)) == files
+    assert model_card(predictor, made[1].to_json(), Limits(), (1, 2))["cost"]["parameters"] > 0

@@ -1,12 +1,13 @@
 """Command `serve`: a trained model over HTTP."""
 
 import importlib.util
-from typing import TYPE_CHECKING, Annotated
+import os
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vit_jax.commands.language import class_names, templates_of
-from vit_jax.commands.options import Checkpoint, Raw, Run, parse_checkpoint
+from vit_jax.commands.options import Checkpoint, Raw, parse_checkpoint
 from vit_jax.errors import UserError
 from vit_jax.text import tell
 
@@ -18,7 +19,7 @@ _LOOPBACK = ("127.", "::1", "localhost")
 
 
 def serve(
-    run: Run,
+    run: Annotated[str, typer.Argument(help="Run folder, or the folder of an exported model.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
     host: Annotated[
         str, typer.Option(help="Address to listen at; 0.0.0.0: all networks of this machine.")
@@ -56,7 +57,6 @@ def serve(
 
     with open_socket(host, port) as listening:  # before the model, which takes longer
         from vit_jax.progress import progress_bars
-        from vit_jax.runs import RunDir
         from vit_jax.serving.limits import Limits
         from vit_jax.serving.service import Service
 
@@ -66,9 +66,8 @@ def serve(
             images=max_images,
             requests=max_waiting,
         )
-        predictor = _load(run, checkpoint, raw, classes, template)
-        record = RunDir(run).read_model()
-        service = Service(predictor, record, limits, max_batch, max_wait / 1000)
+        predictor, about = _load(run, checkpoint, raw, classes, template)
+        service = Service(predictor, about, limits, max_batch, max_wait / 1000)
         with progress_bars("programs") as show:
             service.start(lambda done, total: show("compiling", done, total))
         address = address_of(listening)
@@ -81,18 +80,35 @@ def serve(
 
 def _load(
     run: str, checkpoint: str, raw: bool, classes: str, template: list[str] | None
-) -> "Predictor":
-    """Return the predictor of a run; with classes the classifier of a model with two towers."""
+) -> tuple["Predictor", dict[str, Any]]:
+    """Return a predictor and what its card says of it.
+
+    With classes it is the classifier of a model with two towers. `run` may be an exported folder.
+    """
+    from vit_jax.export.files import DESCRIPTION
+    from vit_jax.runs import RunDir
+
+    if template and not classes:
+        raise UserError("--template needs --classes=CAT,DOG")
+    if os.path.isfile(os.path.join(run, DESCRIPTION)):
+        if classes or raw or checkpoint != "last":
+            raise UserError(
+                f"{run} is an exported model, which has one checkpoint and its own classes; omit "
+                "--classes, --checkpoint and --raw, or serve the run"
+            )
+        from vit_jax.export.exported import load_exported
+
+        exported = load_exported(run)
+        return exported, {**exported.description, "name": exported.description["model"]}
+    about = RunDir(run).read_model().to_json()
     if not classes:
-        if template:
-            raise UserError("--template needs --classes=CAT,DOG")
         from vit_jax.inference.loading import load
         from vit_jax.inference.programs import keep_programs
 
         keep_programs()
-        return load(run, parse_checkpoint(checkpoint), raw=raw)
+        return load(run, parse_checkpoint(checkpoint), raw=raw), about
     from vit_jax.inference.two_towers import load_two_towers
 
     names, templates = class_names(classes), templates_of(template)
     towers = load_two_towers(run, checkpoint=parse_checkpoint(checkpoint), raw=raw)
-    return towers.classifier(names, templates)
+    return towers.classifier(names, templates), about

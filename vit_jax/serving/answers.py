@@ -53,10 +53,10 @@ def written_files(
 
 
 def image_tower(predictor: Predictor) -> tuple[Any, Mapping[str, Any]]:
-    """Return the module whose attention is shown, and its variables."""
+    """Return the module whose attention is shown, None of an exported file, and its variables."""
     if isinstance(predictor, TwoTowers):
         return predictor.model, part_of(predictor.variables, predictor.task.encoder)
-    model = predictor.model
+    model = getattr(predictor, "model", None)
     if hasattr(model, "make_backbone"):  # of a dense model
         return model.make_backbone(), part_of(predictor.variables, "backbone")
     return model, predictor.variables
@@ -66,11 +66,11 @@ def has_attention(predictor: Predictor) -> bool:
     """Return whether attention maps of the model can be shown."""
     from vit_jax.analysis.attention.compute import attention_blocks
 
-    preprocessing = predictor.preprocessing
-    if preprocessing.max_tokens or preprocessing.frames:
+    preprocessing, (model, _) = predictor.preprocessing, image_tower(predictor)
+    if model is None or preprocessing.max_tokens or preprocessing.frames:
         return False
     try:
-        attention_blocks(image_tower(predictor)[0], preprocessing.size)
+        attention_blocks(model, preprocessing.size)
     except UserError:
         return False
     return True

@@ -1,14 +1,14 @@
 """Model card: what a client may know of a model. It holds no path of the server."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
 from vit_jax.inference.predictor import Predictor
+from vit_jax.models.quantized import dequantized
 from vit_jax.models.summary.cost import macs_of
-from vit_jax.runs import ModelRecord
 from vit_jax.serving.answers import has_attention
 from vit_jax.serving.limits import Limits
 
@@ -16,25 +16,25 @@ _WORD = re.compile(r"[^\s,()]+")
 
 
 def model_card(
-    predictor: Predictor, record: ModelRecord, limits: Limits, sizes: Sequence[int]
+    predictor: Predictor, about: Mapping[str, Any], limits: Limits, sizes: Sequence[int]
 ) -> dict[str, Any]:
     """Return name, classes, inputs and outputs, origin and cost of a model as values of JSON.
 
     Args:
         predictor: of the model.
-        record: of its run.
+        about: `name`, `task`, `origin` and `versions`, as of a model record.
         limits: of requests.
         sizes: of batches.
     """
     return {
-        "name": record.name,
-        "task": record.task,
+        "name": about["name"],
+        "task": about["task"],
         "predictor": type(predictor).__name__,
         "classes": list(predictor.class_names),
         **predictor.describe(),
-        "origin": without_folders(record.origin),
+        "origin": without_folders(about["origin"]),
         "step": predictor.step,
-        "versions": record.versions,
+        "versions": dict(about["versions"]),
         "cost": _cost(predictor),
         "attention": has_attention(predictor),
         "files": predictor.files,
@@ -66,9 +66,10 @@ def without_folders(text: str) -> str:
     return _WORD.sub(last_name, text)
 
 
-def _cost(predictor: Predictor) -> dict[str, int]:
+def _cost(predictor: Predictor) -> dict[str, int | None]:
     """Return the parameters of all modules, and the multiply-adds of one image."""
-    leaves = jax.tree.leaves(predictor.variables.get("params", {}))
-    image = predictor.inputs["images"].of_batch(1)
-    macs = macs_of(predictor.function, predictor.variables, image)
-    return {"parameters": sum(leaf.size for leaf in leaves), "macs": macs}
+    in_float = jax.eval_shape(dequantized, predictor.variables)
+    leaves = jax.tree.leaves(in_float.get("params", in_float))
+    macs = macs_of(predictor.function, in_float, predictor.inputs["images"].of_batch(1))
+    # The program of an exported file is not read.
+    return {"parameters": sum(leaf.size for leaf in leaves) or None, "macs": macs or None}

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from vit_jax.errors import DecodeError, UserError
 from vit_jax.inference.predictor import Predictor
-from vit_jax.runs import ModelRecord
 from vit_jax.serving.answers import attention_fields, result_fields, written_files
 from vit_jax.serving.batching import Batcher
 from vit_jax.serving.card import model_card
@@ -27,7 +26,7 @@ class Service:
 
     Args:
         predictor: the model.
-        record: of its run, for the card.
+        about: `name`, `task`, `origin` and `versions` for the card, such as `record.to_json()`.
         limits: of requests.
         most_in_batch: images computed at once.
         wait_seconds: longest wait of an image for others of its batch.
@@ -39,7 +38,7 @@ class Service:
     def __init__(
         self,
         predictor: Predictor,
-        record: ModelRecord,
+        about: Mapping[str, Any],
         limits: Limits | None = None,
         most_in_batch: int = MOST_IN_BATCH,
         wait_seconds: float = WAIT_SECONDS,
@@ -53,7 +52,7 @@ class Service:
         self.engine = Engine(predictor, most_in_batch, self.limits.pixels)
         self.metrics = Metrics(self.engine.sizes)
         self.requests = 0
-        self._record, self._seconds = record, wait_seconds
+        self._about, self._seconds = about, wait_seconds
         self._coming = 0  # images that are being decoded, or not yet read
         # Images of a predictor that takes them whole would fill the memory while they wait.
         whole = None if self.engine.takes_inputs else asyncio.Semaphore(self.engine.sizes[-1])
@@ -64,7 +63,7 @@ class Service:
     def start(self, show: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Compile all sizes of batches, and describe the model."""
         self.engine.warm_up(show)
-        self.card = model_card(self.predictor, self._record, self.limits, self.engine.sizes)
+        self.card = model_card(self.predictor, self._about, self.limits, self.engine.sizes)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
