@@ -6,6 +6,7 @@
 # make train CONFIG=configs/cifar10.py WORKDIR=runs/mine ARGS="--config.optimizer.learning_rate=3e-4"
 # trains anything else, and ACCELERATOR=cuda or tpu picks that build of JAX.
 #
+#   make onnx                   installs what `export --to=onnx` and `--to=openvino` need
 #   make test-slow              runs tests that take minutes; make test-long those that take an hour
 #   make docs                   builds the documentation into build/docs; a dead link is an error
 #   make notebooks              executes the notebooks and stores them with their outputs
@@ -30,8 +31,9 @@ PACKAGE := $(VENV)/.installed-$(ACCELERATOR)
 TESTING := $(VENV)/.installed-test
 PARITY := $(VENV)/.installed-parity
 DOCS := $(VENV)/.installed-docs
+ONNX := $(VENV)/.installed-onnx
 
-.PHONY: train test test-slow test-long test-durations test-parity lint docs notebooks clean data-fashion-mnist
+.PHONY: train test onnx test-slow test-long test-durations test-parity lint docs notebooks clean data-fashion-mnist
 
 train: $(PACKAGE)
 	$(RUN) train.py --config="$(CONFIG)" --workdir="$(WORKDIR)" $(ARGS)
@@ -49,8 +51,10 @@ test-long: $(PACKAGE) $(TESTING)
 test-durations: $(PACKAGE) $(TESTING)
 	$(PYTEST) --record-durations $(PYTEST_ARGS)
 
-test-parity: $(PACKAGE) $(TESTING) $(PARITY)
+test-parity: $(PACKAGE) $(TESTING) $(PARITY) $(ONNX)
 	$(RUN) -m pytest -q -m parity $(PYTEST_ARGS)
+
+onnx: $(PACKAGE) $(ONNX)
 
 lint: $(PACKAGE) $(TESTING)
 	$(VENV)/bin/ruff format --check .
@@ -86,6 +90,13 @@ $(TESTING): requirements-test.txt requirements.txt | $(RUN)
 
 $(DOCS): requirements-docs.txt requirements.txt | $(RUN)
 	$(INSTALL) -r requirements-docs.txt
+	touch $@
+
+# jax2onnx asks for an older orbax-checkpoint than this package has, and for packages of its examples.
+$(ONNX): | $(RUN)
+	$(INSTALL) --no-deps jax2onnx==0.17.1 onnx==1.23.2 onnx-ir==1.1.0 onnxruntime==1.32.0 \
+	  onnxslim==0.1.98 openvino==2026.4.1
+	$(INSTALL) sympy==1.14.0 protobuf
 	touch $@
 
 # torchvision and timm would install another version of torch.

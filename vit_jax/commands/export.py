@@ -20,12 +20,27 @@ def export(
     ] = "stablehlo",
     checkpoint: Checkpoint = "last",
     raw: Raw = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Round the weights of an ONNX graph to 8 bits.")
+    ] = False,
+    images: Annotated[
+        list[str] | None,
+        typer.Option(help="Images to compare a graph on; default: two photographs, in parts."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
 ) -> None:
     """Export a trained model: as a program (StableHLO), a graph (ONNX), or to other libraries."""
     from vit_jax.export.targets import LIBRARIES, export_run
 
-    found = export_run(run, folder, to, checkpoint=parse_checkpoint(checkpoint), raw=raw)
+    found = export_run(
+        run,
+        folder,
+        to,
+        checkpoint=parse_checkpoint(checkpoint),
+        raw=raw,
+        int8=int8,
+        images=images or (),
+    )
     if as_json:
         return print(to_json({"folder": folder, **found}))
     names = sorted(path for path in Path(folder).expanduser().iterdir())
@@ -36,3 +51,7 @@ def export(
     for name, output in found["outputs"].items():
         shape = ", ".join(map(str, output["shape"]))
         tell(f"{name:>14}  ({shape}) {output['meaning']}")
+    for kind, what in (("differences", "float32"), ("int8_differences", "8 bits")):
+        if kind in found:
+            largest = ", ".join(f"{name} {by:.1e}" for name, by in found[kind].items())
+            tell(f"compared on {found['compared_on']} images, in {what}: differs by {largest}")

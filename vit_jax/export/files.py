@@ -61,15 +61,12 @@ def written_whole(folder: str | os.PathLike) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def description_of(
-    record: ModelRecord, predictor: Predictor, target: str, facts: dict[str, Any]
-) -> dict[str, Any]:
-    """Return what `exported.json` says of a model, as values of JSON.
+def description_of(record: ModelRecord, predictor: Predictor, target: str) -> dict[str, Any]:
+    """Return what `exported.json` says of a model for any target, as values of JSON.
 
     Args:
         record: of its run. predictor: of its run.
         target: "stablehlo", "onnx" or "openvino".
-        facts: of the target.
     """
     libraries = ("jax", "flax", "numpy")
     return {
@@ -83,7 +80,6 @@ def description_of(
         "origin": record.origin,
         **predictor.describe(),
         "versions": {"vit_jax": __version__, **{name: version(name) for name in libraries}},
-        **facts,
     }
 
 

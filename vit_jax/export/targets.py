@@ -7,6 +7,8 @@ from typing import Any
 
 from vit_jax.errors import UserError, nearest
 from vit_jax.export import files
+from vit_jax.export.onnx import need_packages, write_onnx
+from vit_jax.export.photographs import photographs
 from vit_jax.inference.loading import load
 from vit_jax.inference.predictor import Predictor
 from vit_jax.runs import RunDir
@@ -50,28 +52,43 @@ def export_run(
         )
     if int8 and to != "onnx":
         raise UserError(f"--int8 is for --to=onnx only, not for --to={to}; omit it")
+    if images and to not in ("onnx", "openvino"):
+        raise UserError(f"--images are for --to=onnx and --to=openvino, not for --to={to}; omit it")
     run = RunDir(path)
     record = run.read_model()
     files.check_output(folder, path)
     step = _step(run, checkpoint)
     if to in LIBRARIES:
         return _convert(run, folder, to, step, raw)
+    if to != "stablehlo":
+        need_packages(*["openvino"] * (to == "openvino"))
     predictor = load(path, step, raw=raw)
+    facts = files.description_of(record, predictor, to)
     with files.written_whole(folder) as draft:
-        facts = _write(draft, predictor, to, int8, images)
-        description = files.description_of(record, predictor, to, facts)
-        files.write_description(draft, description)
-    return description
+        facts |= _write(draft, predictor, to, facts, int8, images)
+        files.write_description(draft, facts)
+    return facts
 
 
 def _write(
-    draft: Path, predictor: Predictor, to: str, int8: bool, images: Sequence[str]
+    draft: Path,
+    predictor: Predictor,
+    to: str,
+    facts: dict[str, Any],
+    int8: bool,
+    images: Sequence[str],
 ) -> dict[str, Any]:
+    """Write the files of a target; return what is known of them."""
     if to == "stablehlo":
         from vit_jax.export.stablehlo import write_stablehlo
 
         return write_stablehlo(draft, predictor)
-    raise UserError(f"--to={to} is not there yet; use --to=stablehlo")
+    real = photographs(predictor.preprocessing, images)
+    if to == "onnx":
+        return write_onnx(draft, predictor, facts, real, int8=int8)
+    from vit_jax.export.openvino import write_openvino
+
+    return write_openvino(draft, predictor, facts, real)
 
 
 def _step(run: RunDir, checkpoint: int | str) -> int:

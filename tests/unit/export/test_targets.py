@@ -1,9 +1,15 @@
 """Mistakes of an export: one sentence each, and nothing is left behind."""
 
+import importlib.util
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.exported import write_classifier
 from vit_jax.cli import main
+from vit_jax.data import Preprocessing
+from vit_jax.export.photographs import photographs
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +45,28 @@ def test_folders_that_cannot_be_written(run, tmp_path, capsys):
 def test_options_that_do_not_fit(run, tmp_path, capsys):
     out = tmp_path / "out"
     assert "did you mean 'onnx'?" in refused(capsys, run.path, out, "--to=onx")
+    assert "--int8 is for --to=onnx only" in refused(capsys, run.path, out, "--int8")
+    assert "--images are for --to=onnx and" in refused(capsys, run.path, out, "--images=a.png")
     assert "omit --checkpoint and --raw" in refused(capsys, run.path, out, "--to=timm", "--raw")
     assert "has no checkpoint 7; use 'last'" in refused(capsys, run.path, out, "--checkpoint=7")
     assert not out.exists()
+
+
+def test_a_missing_library_is_named_with_what_installs_it(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    sentence = refused(capsys, run.path, tmp_path / "out", "--to=openvino")
+    assert "jax2onnx, onnx, onnxruntime, onnxslim, openvino are not installed" in sentence
+    assert "run `make onnx`" in sentence and not (tmp_path / "out").exists()
+
+
+def test_real_images_have_the_form_that_a_model_wants(tmp_path):
+    assert photographs(Preprocessing((8, 8))).shape == (8, 8, 8, 3)
+    assert photographs(Preprocessing((8, 12), channels=5)).shape == (8, 8, 12, 5)
+    clips = photographs(Preprocessing((8, 8), channels=1, frames=2))
+    assert clips.shape == (8, 2, 8, 8, 1) and clips.std() > 30
+    Image.fromarray(np.full((9, 9, 3), 77, np.uint8)).save(tmp_path / "grey.png")
+    [grey] = photographs(Preprocessing((8, 8)), [str(tmp_path / "grey.png")])
+    assert (grey == 77).all()
 
 
 def test_an_unfinished_run_and_a_damaged_one(tmp_path, capsys):
