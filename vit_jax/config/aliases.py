@@ -38,6 +38,8 @@ _SHORT = {
     "checkpoint.keep": "save_total_limit keep checkpoint_hist max_to_keep",
     "compile_cache": "cache cache_dir compilation_cache",
     "data.crop": "crop_pct center_crop crop",
+    "data.fold": "fold kfold cv cv_fold",
+    "data.group_column": "group groups group_col group_by",
     "data.interpolation": "interpolation train_interpolation",
     "data.holdout": "val_split test_split val_ratio valid_size test_size validation_split holdout",
     "data.limit": "max_train_samples num_samples subset_size num_train_images limit_train_batches",

@@ -150,11 +150,12 @@ def open_plan(plan: Plan, folder: Path, metric: str = "") -> Plan:
     Raises:
         UserError: the plan is invalid, or the folder has a sweep with another one.
     """
+    begun = complete(plan, metric) if read_plan(folder) is None else None  # before a folder is made
     make_folder(folder)
     with locked(folder / LOCK):
         old = read_plan(folder)
         if old is None:
-            plan = complete(plan, metric)
+            plan = begun or complete(plan, metric)
         else:
             based(plan).check_same(old, folder)
             plan = dataclasses.replace(old, trials=max(old.trials, plan.trials))

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -13,6 +14,7 @@ from vit_jax.studies.sweep import outcome as outcomes
 from vit_jax.studies.sweep import plan as plans
 from vit_jax.studies.sweep import running
 from vit_jax.studies.sweep.asking import Asking
+from vit_jax.studies.sweep.locks import tried
 from vit_jax.studies.sweep.plan import Plan, based, open_plan, read_plan
 from vit_jax.studies.sweep.running import Sweep, environment, in_short
 
@@ -92,6 +94,17 @@ def test_a_trial_is_trained_by_one_process(begin):
     assert in_short(sweep.trials()) == "4 trials: 3 finished, 1 open"
 
 
+def test_the_lock_of_a_trial_outlives_its_sweep_as_long_as_the_training(tmp_path):
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with tried(tmp_path / "lock") as lock:
+        training = subprocess.Popen(waits, stdin=subprocess.PIPE, pass_fds=(lock,))
+    with tried(tmp_path / "lock") as again:  # the sweep has gone, its training has not
+        assert again is None
+    training.communicate()
+    with tried(tmp_path / "lock") as again:
+        assert again is not None
+
+
 def test_bad_trials_are_stopped_early(begin, monkeypatch):
     monkeypatch.setattr(running, "_LOOK", 0.0)
     evaluates = """
@@ -148,6 +161,7 @@ def test_more_random_trials_are_added_to_the_same_sweep(begin):
 def test_mistakes_are_found_before_anything_runs(begin, changes, sentence):
     with pytest.raises(UserError, match=sentence):
         open_plan(Plan(**{"config": "digits", "overrides": (), "over": OVER} | changes), begin.dir)
+    assert not begin.dir.exists()
 
 
 @pytest.fixture(autouse=True)
