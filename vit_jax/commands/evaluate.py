@@ -92,7 +92,8 @@ def evaluate(
 
     reopened = open_run(run, data or dataset, split, parse_fields(field))
     experiment, source = reopened.experiment, reopened.source(split)
-    variables, step = reopened.run.read_variables(parse_checkpoint(checkpoint), raw=raw)
+    which, record = parse_checkpoint(checkpoint), experiment.record
+    variables, step = reopened.run.read_variables(which, raw=raw, record=record)
     with progress_bars("images") as show:
         result = experiment.evaluate(
             variables, source, shown=lambda batches: _watched(batches, len(source), show)

@@ -39,7 +39,7 @@ def load(
         checkpoint: "last", "best" (on validation data, if the run had any), or a step.
         raw: use the raw parameters of a run that also has their moving average.
         fields: of the model, to change how it computes: `tome_r=8` or `keep_ratio=0.7` for fewer
-            tokens, `dtype`, `attention_impl`.
+            tokens, `dtype`, `attention_impl`, `scan_layers`.
 
     Raises:
         UserError: there is no such run or checkpoint, the module of its task is missing, or the
@@ -140,5 +140,6 @@ def _read(
     checkpoint: int | str,
     raw: bool,
 ) -> Predictor:
-    variables, step = run.read_variables(checkpoint, raw=raw, in_float=not record.quantization)
+    in_float = not record.quantization
+    variables, step = run.read_variables(checkpoint, raw=raw, in_float=in_float, record=record)
     return kind.of_run(run, record, variables, step)

@@ -176,7 +176,7 @@ class ModelRecord:
             return self
         from vit_jax.models.token_fields import OF_TOKENS
 
-        free = (*OF_TOKENS, "attention_impl", "dtype")
+        free = (*OF_TOKENS, "attention_impl", "dtype", "scan_layers")
         for field in fields:
             if field not in free:
                 raise UserError(

@@ -268,7 +268,12 @@ class RunDir:
         return wanted
 
     def read_variables(
-        self, which: int | str = "last", *, raw: bool = False, in_float: bool = False
+        self,
+        which: int | str = "last",
+        *,
+        raw: bool = False,
+        in_float: bool = False,
+        record: ModelRecord | None = None,
     ) -> tuple[dict[str, Any], int]:
         """Read model variables ({"params": ..., and any other collections}) as numpy, and the step.
 
@@ -276,7 +281,7 @@ class RunDir:
         devices that wrote them are not needed. All arrays are compared with their checksums. If
         `which` is "last" and that checkpoint is damaged, the previous one is read, with a message.
         The kernels of a quantized run are `vit_jax.models.quantized.Quantized`, or float32 if
-        `in_float` is set.
+        `in_float` is set. With a `record` blocks are stacked as its model has them, not the run's.
         """
         from vit_jax.runs import checkpoint_files  # Orbax is slow to import
 
@@ -291,11 +296,11 @@ class RunDir:
                 raise  # the checkpoint is not the cause
             except Exception as error:  # Orbax raises various types for a damaged file
                 if self._is_replaced(which, candidate):
-                    return self.read_variables(which, raw=raw, in_float=in_float)
+                    return self.read_variables(which, raw=raw, in_float=in_float, record=record)
                 reason = str(error).split("\n")[0][:200]
                 tell(f"checkpoint {candidate} in {self.path} cannot be read: {reason}", error=True)
                 continue
-            return self._as_the_model_has_them(variables, in_float), candidate
+            return self._as_the_model_has_them(variables, in_float, record), candidate
         raise UserError(
             f"no readable checkpoint {which!r} in {self.checkpoints}; restore the folder from a "
             "copy or train again"
@@ -335,12 +340,15 @@ class RunDir:
                 error=True,
             )
 
-    def _as_the_model_has_them(self, variables: dict[str, Any], in_float: bool) -> dict[str, Any]:
-        """Stack or unstack blocks as the run's model does; its layout may have changed since."""
+    def _as_the_model_has_them(
+        self, variables: dict[str, Any], in_float: bool, record: ModelRecord | None
+    ) -> dict[str, Any]:
+        """Stack or unstack blocks as a model does; the layout may have changed since."""
         if not self.model_file.exists():
             return variables
-        record = self.read_model()
-        variables = record.with_kernels(variables, in_float=in_float)
+        own = self.read_model()
+        variables = own.with_kernels(variables, in_float=in_float)
+        record = record or own
         if not record.fields.get("scan_layers") and not _has_stacked_blocks(variables):
             return variables  # the usual case; creating the model takes a second
         from vit_jax.models.stacking import stack_blocks, unstack_blocks

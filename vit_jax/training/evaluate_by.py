@@ -90,11 +90,12 @@ def evaluate_by(
             "weights only"
         )
     if run.is_run():
-        record, (variables, step) = run.read_model(), run.read_variables(checkpoint, raw=raw)
+        record = run.read_model().used_with(fields)
+        variables, step = run.read_variables(checkpoint, raw=raw, record=record)
         record, variables = record.alone(), record.of_encoder(variables)
     else:
         (record, variables), step = open_weights(model), None
-    record = record.used_with(fields)
+        record = record.used_with(fields)
     config = restore_config(run.read_config()) if trained_here else default_config()
     sources = open_probe_sources(config, dataset, split)
     metrics, unreadable = _by_its_features(name, record, variables, sources, shown)
@@ -117,7 +118,7 @@ def _by_its_task(name, model, dataset, split, checkpoint, raw, fields, shown) ->
     if split not in sources:
         raise UserError(f"there is no split {split!r}; there are {', '.join(sources)}")
     check_evaluator(evaluator, sources, split)
-    variables, step = opened.run.read_variables(checkpoint, raw=raw)
+    variables, step = opened.run.read_variables(checkpoint, raw=raw, record=experiment.record)
     result = experiment.evaluate(
         variables,
         sources[split],

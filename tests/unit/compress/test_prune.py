@@ -139,6 +139,8 @@ def test_a_run_is_pruned_to_a_run_of_its_own(tmp_path):
     run = RunDir(tmp_path / "run")
     run.write_variables(stack_blocks({"params": params}), record)
     run.write_model(record)
+    merging = load(run.path, tome_r=2, scan_layers=False)  # blocks apart, as fewer tokens need
+    assert merging.params["blocks_1"]["mlp"]["fc1"]["kernel"].shape == (16, 6)
     pruned = prune(run.path, tmp_path / "out", heads=0.25, mlp=0.5, by="magnitude", evenly=True)
     assert (pruned.heads, pruned.mlp_width) == ((3, 3), (3, 3))
     found = load(tmp_path / "out")
