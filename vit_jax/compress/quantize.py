@@ -169,7 +169,7 @@ def _role(name: str) -> Role:
     known = [role.value for role in quantized_roles()]
     if name not in known:
         raise UserError(
-            f"skip={name} is no role of kernels{nearest(name, known)}; use some of "
-            f"{', '.join(known)}"
+            f"skip={name} is no role of kernels; use some of {', '.join(known)}"
+            f"{nearest(name, known)}"
         )
     return Role(name)

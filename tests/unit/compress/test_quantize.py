@@ -153,8 +153,11 @@ def test_looking_inside_is_in_float(quantized_run):
         ({"bits": 3}, "bits=3 is invalid; use 8 or 4"),
         ({"activations": "int4"}, "activations=int4 is invalid; use float or int8"),
         ({"bits": 4, "activations": "int8"}, "needs kernels of 8 bits, not 4"),
-        ({"skip": ["heads"]}, "heads is no role of kernels; did you mean 'head'"),
-        ({"skip": ["norm"]}, "norm is no role of kernels.*use some of qkv, query"),
+        (
+            {"skip": ["heads"]},
+            "heads is no role of kernels; use some of qkv, .*did you mean 'head'",
+        ),
+        ({"skip": ["norm"]}, "norm is no role of kernels; use some of qkv, query"),
         ({"checkpoint": 7}, "has no checkpoint 7; use 'last'"),
         ({"folder": "there"}, "is not empty; choose another"),
         ({"folder": "file"}, "is a file; choose another"),
