@@ -14,7 +14,7 @@ from vit_jax.text import counted, table_cell, tell, to_json
 _FLAGS = ("--config", "--over", "--workdir", "--sampler", "--trials", "--seed", "--pruner")
 _FLAGS += ("--jobs", "--metric", "--commands", "--retry", "--json")
 _FLAGS_OF_FOLDS = ("--config", "--workdir", "--folds", "--group-column", "--jobs", "--metric")
-_FLAGS_OF_FOLDS += ("--output", "--retry", "--json")
+_FLAGS_OF_FOLDS += ("--output", "--probabilities", "--retry", "--json")
 _OVER = "KEY=VALUE,VALUE,... or KEY=LOW..HIGH[:log]; once for each key."
 
 
@@ -110,6 +110,10 @@ def folds(
     output: Annotated[
         str, typer.Option(help="CSV file of the predictions; default: out_of_fold.csv in WORKDIR.")
     ] = "",
+    probabilities: Annotated[
+        bool,
+        typer.Option("--probabilities", help="Write those of all classes too; models run again."),
+    ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Train failed folds again.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -143,7 +147,7 @@ def folds(
     found = studies.read_out_of_fold(plan, trials)
     path = Path(output or folder / studies.PREDICTIONS)
     if found.rows:
-        studies.write_predictions(found, path)
+        studies.write_predictions(found, path, probabilities)
     if as_json:
         print(to_json({**found.to_dict(), "predictions": str(path) if found.rows else None}))
     for line in () if as_json else found.lines():

@@ -1,6 +1,6 @@
 """Cross-validation: a run for each fold, and what the runs say of images that they left out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from vit_jax.csv_files import read_csv, write_csv
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import shown_name, shown_value
 from vit_jax.runs import RunDir
+from vit_jax.studies.apart import apart
 from vit_jax.studies.statistics import Spread, limited, spread
 from vit_jax.studies.sweep.held_out import Splits
 from vit_jax.studies.sweep.plan import Plan
@@ -42,13 +43,14 @@ class OutOfFold:
 
     metric: of the task. values: by fold, of the finished ones. planned: number of folds. rows: a
     prediction for each image, by the run that was not trained on it; empty for tasks without one
-    class an image.
+    class an image. runs: the folders by fold.
     """
 
     metric: str
     values: dict[str, float]
     planned: int
     rows: list[tuple[str, ...]]
+    runs: dict[str, str]
 
     @property
     def spread(self) -> Spread:
@@ -101,7 +103,7 @@ def read_out_of_fold(plan: Plan, trials: Sequence[Trial]) -> OutOfFold:
     Raises:
         UserError: a run lacks the metric.
     """
-    values, rows = {}, []
+    values, rows, runs = {}, [], {}
     for trial in trials:
         if trial.state().name != FINISHED:
             continue
@@ -109,13 +111,45 @@ def read_out_of_fold(plan: Plan, trials: Sequence[Trial]) -> OutOfFold:
         if plan.metric not in result:
             raise UserError(f"{trial.folder} has no {plan.metric!r}; omit --metric")
         values[fold] = float(result[plan.metric])
+        runs[fold] = str(trial.folder)
         rows += _predictions(trial.run, fold)
-    return OutOfFold(plan.metric, values, len(trials), rows)
+    return OutOfFold(plan.metric, values, len(trials), rows, runs)
 
 
-def write_predictions(found: OutOfFold, path: Path) -> None:
-    """Write a row for each image: its fold, its class, and the prediction without it."""
-    write_csv(path, ("image", "fold", "true", "predicted", "confidence"), found.rows)
+def write_predictions(found: OutOfFold, path: Path, probabilities: bool = False) -> None:
+    """Write a row for each image: its fold, its class, and the prediction without it.
+
+    probabilities: whether those of all classes follow, for which the models run again.
+    """
+    names, shares = apart(classes_and_shares, found.runs) if probabilities else ((), {})
+    rows = [(*row, *shares.get((row[1], row[0]), [None] * len(names))) for row in found.rows]
+    columns = ("image", "fold", "true", "predicted", "confidence")
+    write_csv(path, (*columns, *(f"p({name})" for name in names)), rows)
+
+
+def classes_and_shares(
+    runs: Mapping[str, str],
+) -> tuple[tuple[str, ...], dict[tuple[str, str], list[str]]]:
+    """Return the classes of runs, and their probabilities by fold and name of the image.
+
+    runs: folders by fold. Images that cannot be read are missing.
+    """
+    from vit_jax.data import eval_batches
+    from vit_jax.inference.ensembles.ensemble import load_ensemble
+    from vit_jax.inference.submission import format_numbers
+    from vit_jax.training.open_run import open_run
+
+    names, shares = (), {}
+    for fold, run in runs.items():
+        model, source, begun = load_ensemble([run]), open_run(run).source("test"), 0
+        names = names or model.class_names
+        for batch in eval_batches(source, model.preprocessing, batch_size=64):
+            rows = model.mean([model.run_group(model.members, batch["image"])])
+            for place in batch["mask"].nonzero()[0]:
+                image = source.where(begun + int(place))
+                shares[fold, image] = list(format_numbers(rows[place]))
+            begun += len(rows)
+    return names, shares
 
 
 def _predictions(run: RunDir, fold: str) -> list[tuple[str, ...]]:

@@ -5,7 +5,12 @@ import pytest
 from tests.support.finished_runs import write_run
 from vit_jax.csv_files import read_csv
 from vit_jax.errors import UserError
-from vit_jax.studies.folds import plan_of, read_out_of_fold, write_predictions
+from vit_jax.studies.folds import (
+    classes_and_shares,
+    plan_of,
+    read_out_of_fold,
+    write_predictions,
+)
 from vit_jax.studies.sweep import plan as plans
 from vit_jax.studies.sweep.plan import Plan, open_plan
 from vit_jax.studies.sweep.trial import trials_of
@@ -63,3 +68,14 @@ def test_invalid_numbers_of_folds_are_refused(tmp_path):
 def test_another_number_of_folds_is_another_study(trials, tmp_path):
     with pytest.raises(UserError, match="another space, data.fold=0/3,1/3,2/3 and not"):
         open_plan(plan_of("digits", [("seed", "3")], 5), tmp_path / "folds")
+
+
+def test_the_probabilities_are_those_of_the_run_for_its_test_images(finished_run):
+    names, shares = classes_and_shares({"0/2": str(finished_run.path)})
+    rows = read_csv(finished_run.figures / "predictions.csv")
+    assert len(shares) == len(rows)
+    for row in rows[::50]:
+        values = dict(zip(names, map(float, shares["0/2", row["image"]]), strict=True))
+        assert sum(values.values()) == pytest.approx(1, abs=1e-5)
+        assert values[row["predicted"]] == pytest.approx(float(row["confidence"]), abs=1e-5)
+        assert max(values.values()) == values[row["predicted"]]

@@ -4,10 +4,8 @@ The test images are looked at once, for the winner; `test.json` in the folder ke
 """
 
 import json
-import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from vit_jax.analysis.report.html import Section, paragraph, table, wide
 from vit_jax.errors import UserError, writing
 from vit_jax.evaluation.metrics import shown_name, shown_value
+from vit_jax.studies.apart import apart
 from vit_jax.studies.comparison import Arm, Comparison, compare
 from vit_jax.studies.comparison_page import write_page
 from vit_jax.studies.finished import FinishedRun, read_runs
@@ -150,12 +149,8 @@ def test_winner(outcome: Outcome) -> Tested | None:
 
 
 def measure(runs: Sequence[str], split: str) -> list[dict[str, Any]]:
-    """Return the metrics of runs on a split, computed in a process of its own.
-
-    The process of a sweep leaves the devices to the trials.
-    """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measured, list(runs), split).result()
+    """Return the metrics of runs on a split."""
+    return apart(_measured, list(runs), split)
 
 
 def _measured(runs: Sequence[str], split: str) -> list[dict[str, Any]]:
