@@ -49,10 +49,21 @@ class Stored:
     others: dict[str, np.ndarray]
 
 
-def stored(name: str) -> Stored:
+@functools.cache
+def _read(name: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The texts and the arrays of a golden file, decoded once for all tests, which change none."""
     with np.load(GOLDEN / f"{name}.npz") as file:
-        texts = {key: json.loads(str(file[key])) for key in file if file[key].dtype.kind == "U"}
-        arrays = {key: file[key].astype(np.float32) for key in file if key not in texts}
+        arrays = {key: file[key] for key in file}
+    texts = {key: str(array) for key, array in arrays.items() if array.dtype.kind == "U"}
+    arrays = {k: array.astype(np.float32) for k, array in arrays.items() if k not in texts}
+    for array in arrays.values():
+        array.setflags(write=False)
+    return texts, arrays
+
+
+def stored(name: str) -> Stored:
+    texts, arrays = _read(name)
+    texts = {key: json.loads(text) for key, text in texts.items()}
 
     def under(beginning):
         return {k.removeprefix(beginning): v for k, v in arrays.items() if k.startswith(beginning)}
