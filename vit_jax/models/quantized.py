@@ -6,7 +6,6 @@ and become float32 inside the program. The layers of this package that multiply 
 `QueryKeyValue`) may also multiply them as whole numbers, see `Quantized.product`.
 """
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +22,7 @@ ACTIVATIONS = ("float", "int8")
 _SCALE, _SHAPE = "scale", "shape"  # names in a file, beside `int8` or `int4`
 
 
-@functools.partial(struct.dataclass, frozen=True)
+@struct.dataclass
 class Quantized(meta.AxisMetadata):
     """Kernel of whole numbers, `values * scale`.
 
