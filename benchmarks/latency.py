@@ -1,7 +1,7 @@
 """Latency of one model of every family, and of the ways to compute one model, as ratios.
 
     python -m benchmarks.latency                    families at 224 pixels, batch 1
-    python -m benchmarks.latency --ways             ViT-S/16 by everything that is installed
+    python -m benchmarks.latency --ways ViT-S/16    by everything that is installed
     python -m benchmarks.latency --batch 8 --cpu-time
 
 The output is the tables of `docs/deploy.md`. With `--cpu-time` it is the time of this process on
@@ -31,7 +31,6 @@ FAMILIES = {
     "EfficientNet-B0": "CNN",
     "ConvNeXt-T": "CNN",
 }
-MODEL = "ViT-S/16"
 OF_JAX = ("jit", "bfloat16", "stablehlo", "int8", "int8xint8", "int4", "tome")
 OF_OTHERS = {
     "onnxruntime": "onnxruntime",
@@ -43,32 +42,36 @@ OF_OTHERS = {
 def line(row: Row, title: str, family: str = "") -> str:
     """Return a row in Markdown; times are relative to the first row."""
     cells = [f"`{title}`", *([family] if family else ())]
-    cells += [f"{row.parameters / 1e6:.1f}", f"{row.macs / 1e9:.2f}", f"{1 / row.speed_up:.2f}"]
-    memory = "" if row.memory_bytes is None else f"{row.memory_bytes / 1e6:.0f}"
-    return f"| {' | '.join([*cells, memory, f'{row.stored_bytes / 1e6:.0f}'])} |"
+    cells += [_short(row.parameters / 1e6), _short(row.macs / 1e9), f"{1 / row.speed_up:.2f}"]
+    memory = "" if row.memory_bytes is None else _short(row.memory_bytes / 1e6)
+    return f"| {' | '.join([*cells, memory, _short(row.stored_bytes / 1e6)])} |"
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--ways", action="store_true", help=f"of {MODEL}, in place of families")
+    parser.add_argument("--ways", default="", help="of a run or name, in place of families")
     parser.add_argument("--only", nargs="+", default=list(FAMILIES), help="of the families")
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--image-size", type=int, default=224, help="0: the model's own")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--cpu-time", action="store_true")
     options = parser.parse_args()
 
-    models, ways = ([MODEL], list(OF_JAX)) if options.ways else (options.only, ["jit"])
+    models, ways = options.only, ["jit"]
     if options.ways:
-        found = {way for way, name in OF_OTHERS.items() if importlib.util.find_spec(name)}
-        ways += [way for way in OF_OTHERS if way in found]
+        found = [way for way, name in OF_OTHERS.items() if importlib.util.find_spec(name)]
+        models, ways = [options.ways], [*OF_JAX, *found]
     rows = measure(
         models,
         ways,
         [options.batch],
-        image_size=(options.image_size,) * 2,
+        image_size=(options.image_size,) * 2 if options.image_size else None,
         seconds=options.seconds,
         clock=time.process_time if options.cpu_time else time.perf_counter,
     )
@@ -81,7 +84,7 @@ def main() -> None:
     where = machine()
     print(
         f"\n{where['device']}, {where['cores']} cores, JAX {where['jax']}, batch {options.batch}, "
-        f"{options.image_size} pixels; time 1 is {rows[0].p50_ms:.1f} ms"
+        f"{rows[0].image_size[0]} pixels; time 1 is {rows[0].p50_ms:.1f} ms"
     )
 
 

@@ -32,7 +32,6 @@ from vit_jax.runs.record import unnamed_classes
 from vit_jax.tasks.registry import TASK_OF
 
 _ALL_TOKENS = 2  # ToMe leaves about one of so many
-_OV_FLOAT = {"INFERENCE_PRECISION_HINT": "f32"}  # its default on newer processors is bfloat16
 
 
 @dataclass(frozen=True)
@@ -215,10 +214,12 @@ def _exported(way: str, run: RunDir, checkpoint: int | str, to: str, **how: Any)
 def _onnxruntime(folder: Path) -> Callable[[np.ndarray], Any]:
     import onnxruntime
 
+    from vit_jax.export.onnx import GRAPH
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
     session = onnxruntime.InferenceSession(
-        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        str(folder / GRAPH), options, providers=["CPUExecutionProvider"]
     )
     [name] = [one.name for one in session.get_inputs()]
     return lambda images: session.run(None, {name: images})
@@ -227,9 +228,10 @@ def _onnxruntime(folder: Path) -> Callable[[np.ndarray], Any]:
 def _openvino(folder: Path) -> Callable[[np.ndarray], Any]:
     import openvino
 
-    settings = {**_OV_FLOAT, "INFERENCE_NUM_THREADS": cores()}
-    [path] = folder.glob("*.xml")
-    compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+    from vit_jax.export.openvino import MODEL, PRECISION
+
+    settings = {**PRECISION, "INFERENCE_NUM_THREADS": cores()}
+    compiled = openvino.Core().compile_model(folder / MODEL, "CPU", settings)
     return lambda images: compiled([images])
 
 
