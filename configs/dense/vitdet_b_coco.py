@@ -6,7 +6,7 @@
 Li et al. (2022), "Exploring Plain Vision Transformer Backbones for Object Detection",
 arXiv:2203.16527, section 4 and appendix A.2, and detectron2's projects/ViTDet. Rates of the
 backbone fall by 0.7 from block to block, the last one first; images are scaled by 0.1 to 2 and cut
-or padded to 1024 x 1024 pixels.
+or padded to 1024 x 1024 pixels, with a mask for the transformer of DETR.
 
 Known to reach: 51.6 AP with Mask R-CNN and its own schedule (table 4 of the paper).
 Differences: the detector is the transformer of DETR on the coarsest map, where the authors' is Mask
@@ -28,6 +28,7 @@ def get_config():
     config.data.update(test="validation", resize="pad", interpolation="bilinear", workers=8)
     config.data.update(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     config.augment.update(flip=0.5, scale_jitter=0.1, scale_jitter_max=2.0)
+    config.objective.padding = True
     config.model.update(name="DETR", backbone_name="ViTDet-B/16", image_size=1024)
     config.model.backbone_fields = {"drop_path": 0.1, "remat": "full"}
     config.precision = "bfloat16"

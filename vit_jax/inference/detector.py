@@ -19,6 +19,7 @@ from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference.predictor import BATCH, ArraySpec, Outputs, Predictor
 from vit_jax.models.detection.heads import cornered
+from vit_jax.models.detection.padding import mask_of_padding, of_padded
 from vit_jax.text import printable, to_json
 
 BATCH_SIZE = 16
@@ -49,12 +50,14 @@ class Detector(Predictor):
     usage: ClassVar[str] = "find objects with vit_jax.load({path!r}).detect(images)"
     files: ClassVar[str] = "COCO's JSON and a picture with boxes for each image"
     threshold: float = THRESHOLD
+    padding: bool = False  # whether the model gets a mask of the padding, see the task
 
     @classmethod
     def of_record(cls, record, variables, step=None) -> Self:
         """Return the detector of a record."""
         made = super().of_record(record, variables, step)
         made.class_names = tuple(record.class_names)
+        made.padding = bool(record.options.get("padding"))
         return made
 
     @property
@@ -73,7 +76,14 @@ class Detector(Predictor):
 
     def function(self, variables: Any, images: Array) -> Outputs:
         """Return boxes and probabilities of preprocessed images."""
-        found = self.model.apply(variables, self.preprocessing.normalize(images), train=False)
+        inputs = self.preprocessing.normalize(images)
+        if self.padding:
+            level = self.preprocessing.normalize(self.preprocessing.blank()[0, 0])
+            mask = mask_of_padding(inputs, level)
+            found = self.model.apply(variables, inputs, train=False, pixel_mask=mask)
+            found = of_padded(found, mask)
+        else:
+            found = self.model.apply(variables, inputs, train=False)
         return {
             "boxes": cornered(found.boxes),
             "probabilities": jax.nn.softmax(found.logits),

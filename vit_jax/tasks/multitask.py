@@ -94,6 +94,11 @@ class MultiTask(Task):
         parts = []
         for name in model.task_names:
             part = model.part(name)
+            if dict(options.get(name, {})).get("padding"):
+                raise UserError(
+                    f"objective.options.{name}.padding is for a DETR alone, since the other heads "
+                    "take no mask; remove it"
+                )
             kind = TASKS.find(TASK_OF[gives(part)], "task")
             _check_classes(name, part, kind, setting.source)
             of_part = dataclasses.replace(setting, model=part)

@@ -48,8 +48,8 @@ class Boxes(NamedTuple):
 class DetectionEvaluator(Evaluator):
     """The metrics above, and the loss of a task with its parts, over all images at once.
 
-    task: gives sums over a batch, by `sums`, and from those of all images the loss and its parts,
-        by `losses`.
+    task: gives sums over a batch, by `sums`, from those of all images the loss and its parts, by
+        `losses`, and boxes in the whole input, by `shown`.
     class_names: of the objects.
     """
 
@@ -63,7 +63,8 @@ class DetectionEvaluator(Evaluator):
         found, _ = self.task.apply(variables, batch["image"], train=False)
         sums = {"weight": jnp.sum(batch["mask"]), **self.task.sums(found, batch)}
         truth = {"boxes": batch["boxes"], "classes": batch["classes"]}
-        return sums, {**truth, **detections(found, batch["image"].shape[1:3])}
+        shown = self.task.shown(found, batch["image"])
+        return sums, {**truth, **detections(shown, batch["image"].shape[1:3])}
 
     def finish(self, parts):
         """Return the metrics, the loss and its parts, and the number of images."""

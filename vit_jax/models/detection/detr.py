@@ -14,14 +14,19 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.block import Block, block_factory, run_blocks
 from vit_jax.models.dense import DETECTION, DenseModel
 from vit_jax.models.description.roles import Blocks, Role, Roles, kernel_and_bias
 from vit_jax.models.detection.heads import Detections, MlpHead
-from vit_jax.models.detection.transformer import DecoderLayer, SineAttention, sine_positions
+from vit_jax.models.detection.transformer import (
+    DecoderLayer,
+    SineAttention,
+    positions_of,
+    shrunk_mask,
+)
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Classes, Count, Depth, Hidden, Positive, Rate, factory
 from vit_jax.models.initializers import SchemeName
@@ -99,12 +104,19 @@ class DETR(DenseModel):
         self,
         images: Float[Array, "batch height width channels"],
         *,
+        pixel_mask: Bool[Array, "batch height width"] | None = None,
         train: bool = False,
         attention_weights: bool = False,
     ) -> Detections:
-        """Return a class and a box for every query, and those of the decoder's earlier layers."""
+        """Return a class and a box for every query, and those of the decoder's earlier layers.
+
+        pixel_mask: False for pixels of padding, beside images that are smaller than the batch. No
+            token attends to padding, positions are those within the image, and boxes are shares of
+            the image without it.
+        """
         features = self.features(images, train=train)
         asked = {"train": train, "attention_weights": attention_weights}
+        asked |= {"pixel_mask": pixel_mask}
         return self.decode(features, images.shape[1:3], **asked)
 
     def decode(
@@ -112,6 +124,7 @@ class DETR(DenseModel):
         features: Features,
         size: tuple[int, int],
         *,
+        pixel_mask: Bool[Array, "batch height width"] | None = None,
         train: bool = False,
         attention_weights: bool = False,
     ) -> Detections:
@@ -126,13 +139,16 @@ class DETR(DenseModel):
         else:
             last = features.stages[-1]
             tokens, grid = last.reshape(last.shape[0], -1, last.shape[-1]), last.shape[1:3]
-        memory = run_blocks(self.encoder, self.input_proj(tokens), (), grid=grid, **asked)
-        places = jnp.asarray(sine_positions(grid, self.width))
+        mask = None if pixel_mask is None else shrunk_mask(pixel_mask, grid)
+        mask = None if mask is None else mask.reshape(len(mask), -1)
+        more = {"grid": grid, "key_mask": mask}
+        memory = run_blocks(self.encoder, self.input_proj(tokens), (), **more, **asked)
+        places = positions_of(grid, self.width, mask)
         queries = self.query_positions[None]
         x = jnp.zeros((memory.shape[0], *queries.shape[1:]), memory.dtype)
         layers = []
         for layer in self.decoder:
-            x = layer(x, memory, queries, places, **asked)
+            x = layer(x, memory, queries, places, context_mask=mask, **asked)
             layers.append(self.decoder_norm(x))
         *earlier, last = map(self._detections, layers)
         return last.replace(aux=tuple(earlier))

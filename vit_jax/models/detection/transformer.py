@@ -10,10 +10,11 @@ appendix A.3).
 import math
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.description.roles import Roles
@@ -53,8 +54,44 @@ def sine_positions(
     return np.concatenate(both, axis=-1).reshape(1, -1, width).astype(np.float32)
 
 
+def masked_sine_positions(
+    inside: Bool[Array, "batch height width"], width: int, *, temperature: float = 10_000.0
+) -> Float[Array, "batch tokens width"]:
+    """Return `sine_positions` of images that fill a part of a map, each counted on its own.
+
+    A row's number is that of the places inside, down to it, in the same column; so is a column's.
+
+    inside: False for places of padding.
+    """
+    half = width // 2
+    frequencies = temperature ** -(2 * (np.arange(half) // 2) / half)
+
+    def of_axis(axis: int) -> Array:
+        counts = jnp.cumsum(inside.astype(jnp.float32), axis)
+        last = jax.lax.slice_in_dim(counts, inside.shape[axis] - 1, None, axis=axis)
+        angles = (counts / (last + 1e-6) * 2 * math.pi)[..., None] * frequencies
+        return jnp.where(np.arange(half) % 2, jnp.cos(angles), jnp.sin(angles))
+
+    both = jnp.concatenate([of_axis(1), of_axis(2)], axis=-1)
+    return both.reshape(len(inside), -1, width).astype(jnp.float32)
+
+
+def shrunk_mask(
+    mask: Bool[Array, "batch height width"], grid: tuple[int, int]
+) -> Bool[Array, "batch rows columns"]:
+    """Return a mask of pixels for a grid of places: each has the value of its first pixel."""
+    rows, columns = (
+        np.arange(places) * pixels // places
+        for places, pixels in zip(grid, mask.shape[1:], strict=True)
+    )
+    return mask[:, rows[:, None], columns]
+
+
 class SineAttention(Attention):
-    """Attention of the tokens of a map to each other, with `sine_positions`."""
+    """Attention of the tokens of a map to each other, with `sine_positions`.
+
+    With a `key_mask` no token attends to padding, and positions are those of what is inside.
+    """
 
     def __call__(
         self,
@@ -62,12 +99,21 @@ class SineAttention(Attention):
         context: None = None,
         *,
         grid: tuple[int, int],
+        key_mask: Bool[Array, "batch tokens"] | None = None,
         **asked: object,
     ) -> Float[Array, "batch tokens width"]:
-        positions = jnp.asarray(sine_positions(grid, x.shape[-1]))
-        return super().__call__(
-            x, context, query_positions=positions, key_positions=positions, **asked
-        )
+        positions = positions_of(grid, x.shape[-1], key_mask)
+        both = {"query_positions": positions, "key_positions": positions}
+        return super().__call__(x, context, key_mask=key_mask, **both, **asked)
+
+
+def positions_of(
+    grid: tuple[int, int], width: int, key_mask: Bool[Array, "batch tokens"] | None
+) -> Float[Array, "#batch tokens width"]:
+    """Return the positions of the tokens of a map, of which some may be padding."""
+    if key_mask is None:
+        return jnp.asarray(sine_positions(grid, width))
+    return masked_sine_positions(key_mask.reshape(-1, *grid), width)
 
 
 class DecoderLayer(Checked):
@@ -99,6 +145,7 @@ class DecoderLayer(Checked):
         query_positions: Float[Array, "#batch queries width"],
         context_positions: Float[Array, "#batch tokens width"],
         *,
+        context_mask: Bool[Array, "batch tokens"] | None = None,  # False: padding
         train: bool = False,
         attention_weights: bool = False,
     ) -> Float[Array, "batch queries width"]:
@@ -110,6 +157,7 @@ class DecoderLayer(Checked):
         of_queries = {"query_positions": query_positions, "key_positions": query_positions}
         x = normed("norm1", x + self.attn(name="attn")(x, **of_queries, **asked))
         both = {"query_positions": query_positions, "key_positions": context_positions}
+        both |= {"key_mask": context_mask}
         x = normed("norm2", x + self.attn(name="cross")(x, context, **both, **asked))
         x = normed("norm3", x + self.mlp(name="mlp")(x, train=train))
         self.sow("intermediates", "out", x)

@@ -18,11 +18,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vit_jax.data import Preprocessing
 from vit_jax.data.features import IMAGE, Feature
 from vit_jax.errors import UserError
 from vit_jax.evaluation.dense.detection import DetectionEvaluator
 from vit_jax.models.dense import DETECTION, gives
+from vit_jax.models.detection.detr import DETR
 from vit_jax.models.detection.heads import Detections
+from vit_jax.models.detection.padding import in_window, mask_of_padding, of_padded, windows_of
 from vit_jax.tasks.base import Loss, Task
 from vit_jax.tasks.detection.matching import Costs, Matched, Objects, matched_losses
 from vit_jax.tasks.registry import register_task
@@ -42,7 +45,9 @@ class Detection(Task):
     class_weight, box_weight, giou_weight: of the losses.
     no_object: weight of the cross-entropy of queries without an object.
     aux_weight: of the losses of earlier layers of a decoder, each against 1 of the last.
-    class_names: of the objects.
+    padding: images fill a part of the model's size (`data.resize=pad`, `augment.scale_jitter`): the
+        model gets a mask of it, and learns boxes as shares of the image. Of a DETR.
+    class_names: of the objects. preprocessing: of the images, whose padding has one colour.
     """
 
     model: nn.Module
@@ -54,7 +59,9 @@ class Detection(Task):
     giou_weight: float = 2.0
     no_object: float = 0.1
     aux_weight: float = 1.0
+    padding: bool = False
     class_names: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
 
     inputs: ClassVar = {
         "image": IMAGE,
@@ -63,7 +70,7 @@ class Detection(Task):
     }
     monitor: ClassVar = ("ap", "max")
     additive: ClassVar = False
-    from_setting: ClassVar = ("model", "class_names")
+    from_setting: ClassVar = ("model", "class_names", "preprocessing")
 
     def __post_init__(self):
         if gives(self.model) != DETECTION:
@@ -76,6 +83,11 @@ class Detection(Task):
             value = getattr(self, field.name)
             if field.name.endswith(("_cost", "_weight", "no_object")) and not 0 <= value < 1e6:
                 raise ValueError(f"{field.name} = {value} must be a number from 0 to 1e6")
+        if self.padding and not isinstance(self.model, DETR):
+            raise ValueError(
+                "padding = True is for a DETR, which takes a mask, and "
+                f"{type(self.model).__name__} takes none; set it to False"
+            )
         if self.no_object == 0:
             raise ValueError(
                 "no_object = 0 leaves queries without an object untrained, so that all of them "
@@ -116,9 +128,28 @@ class Detection(Task):
         total = losses.pop("loss") * weight
         return Loss(total, weight, {name: x * weight for name, x in losses.items()}, state)
 
+    def apply(self, variables, images, rng=None, *, train, **more):
+        """Return the outputs of the model and its new state, which only training changes."""
+        if self.padding:
+            more["pixel_mask"] = self.pixel_mask(images)
+        return super().apply(variables, images, rng, train=train, **more)
+
+    def pixel_mask(self, images: Float[Array, "batch height width channels"]) -> Array:
+        """Return False for pixels of padding beside normalised images."""
+        blank = self.preprocessing.blank()[0, 0]
+        return mask_of_padding(images, self.preprocessing.normalize(blank))
+
+    def shown(self, found: Detections, images: Array) -> Detections:
+        """Return detections whose boxes are shares of the whole input, with its padding."""
+        return of_padded(found, self.pixel_mask(images)) if self.padding else found
+
     def sums(self, found: Detections, batch: Any) -> dict[str, Float[Array, ""]]:
         """Return the sums over a batch from which `losses` follow, of every layer."""
         objects = Objects.of_batch(batch, batch["image"].shape[1:3])
+        if self.padding:
+            windows = windows_of(self.pixel_mask(batch["image"]))
+            boxes = jnp.where(objects.there[..., None], in_window(objects.boxes, windows), 0.0)
+            objects = objects._replace(boxes=boxes)
         mask = batch.get("mask", jnp.ones(len(found.logits)))
         costs = Costs(self.class_cost, self.box_cost, self.giou_cost)
         layers = (*found.aux, found.replace(aux=()))

@@ -13,6 +13,7 @@ needs torch and transformers. The format is that of `make_golden.py`, with:
 
 - `yolos_mid`: with tables of positions behind the blocks, as the small and the base model;
   `yolos_plain`: without, as the tiny one.
+- `detr_padded`: images of two sizes in one batch, their `pixel_mask`, and what `detr` answers.
 - `detr`: on a small ResNet of timm; `detr_authors`: the same numbers, alone, under the names of the
   authors' repository, facebookresearch/detr.
 """
@@ -113,6 +114,21 @@ def detr():
     theirs = {f"tensors/{name}": floats(value) for name, value in renamed(state).items()}
     texts = {key: json.dumps(value) for key, value in {"asked": {"heads": 2}}.items()}
     np.savez_compressed(HERE / "detr_authors.npz", **texts, **theirs)
+    padded(model)
+
+
+def padded(model):
+    """The second image fills a part of the batch's size, the rest is zeros."""
+    images = torch.randn(2, 3, 96, 128).round().double()
+    mask = torch.ones(2, 96, 128, dtype=torch.long)
+    mask[1, 64:], mask[1, :, 80:] = 0, 0
+    images[1] *= mask[1]
+    with torch.no_grad():
+        out = model(images, pixel_mask=mask)
+    arrays = {"images": images.permute(0, 2, 3, 1).numpy().astype(np.int8)}
+    arrays |= {"pixel_mask": mask.numpy().astype(bool)}
+    arrays |= {"logits": single(out.logits), "boxes": single(out.pred_boxes)}
+    np.savez_compressed(HERE / "detr_padded.npz", **arrays)
 
 
 def renamed(state):
