@@ -46,7 +46,7 @@ _OTHERS = {
     ),
     "MaskFormer or Mask2Former": (r"(.*\.)?pixel_level_module\..*",),
     "EoMT": (r"(.*\.)?upscale_block\.block\.\d+\..*",),
-    "UPerNet": (r"(.*\.)?decode_head\.psp_modules\..*",),
+    "UPerNet on another backbone than Swin and ConvNeXt": (r"(.*\.)?decode_head\.psp_modules\..*",),
     "ZoeDepth": (r"(.*\.)?metric_head\..*", r"core\.core\.scratch\..*"),
     "a DPT of another kind, such as for segmentation or on another backbone": (
         r"(.*\.)?neck\.reassemble_stage\..*",

@@ -62,7 +62,6 @@ TRANSFORMERS = {
     "eomt": "EomtForUniversalSegmentation",
     "vjepa2": "VJEPA2Model",
     "vilt": "ViltModel",
-    "vitdet": "VitDetModel",
 }
 _FEW = 32  # names
 AUTHORS = {

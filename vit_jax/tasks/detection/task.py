@@ -107,7 +107,8 @@ class Detection(Task):
     @classmethod
     def make(cls, setting, **fields):
         """Return the task of a configuration."""
-        return cls(setting.model, class_names=tuple(setting.source.class_names), **fields)
+        named = {"class_names": tuple(setting.source.class_names)}
+        return cls(setting.model, preprocessing=setting.preprocessing, **named, **fields)
 
     @property
     def frozen_until(self):
