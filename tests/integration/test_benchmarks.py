@@ -9,6 +9,7 @@ import pytest
 from benchmarks.accelerator import NAMES, run_part, run_parts
 from benchmarks.accelerator import Row as TableRow
 from benchmarks.alternation import Row, Turn, check_equal, format_rows
+from benchmarks.autoformer import kendall
 from benchmarks.peers import Case, check_installed
 from tests.folders import ROOT
 from vit_jax.errors import UserError
@@ -166,3 +167,10 @@ def test_a_server_that_is_killed_and_restarted_answers_every_request(finished_ru
     [line] = [line for line in lines if line.startswith("killed and restarted")]
     assert "40 of 40 requests answered, 0 wrong answers" in line
     assert line.endswith("exit code 0 after SIGTERM")
+
+
+def test_rank_correlation_counts_ties_in_neither_direction():
+    assert kendall([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert kendall([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    # Of six pairs four agree, one does not, and one is tied on the left: 3 / sqrt(5 * 6).
+    assert kendall([1, 1, 2, 3], [1, 2, 4, 3]) == pytest.approx(3 / 30**0.5)
