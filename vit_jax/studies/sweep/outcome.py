@@ -181,8 +181,9 @@ def lost_lines(outcome: Outcome) -> list[str]:
 def winner_lines(outcome: Outcome, tested: Tested | None) -> list[str]:
     """Return sentences on open trials, on the winner and on its test result."""
     plan, winner, lines = outcome.plan, outcome.winner, []
+    unfinished = counted(len(outcome.trials(OPEN)), "trial")
     if outcome.found is None:
-        return ["no trial has a result yet"]
+        return [f"no trial has a result yet; {unfinished} not finished"]
     best = outcome.found.best
     if lost := outcome.lost(best):
         lines.append(
@@ -191,7 +192,6 @@ def winner_lines(outcome: Outcome, tested: Tested | None) -> list[str]:
             "cannot win"
         )
     if not outcome.complete:
-        unfinished = counted(len(outcome.trials(OPEN)), "trial")
         return [
             *lines,
             f"{unfinished} not finished; the same command goes on with what nobody trains",

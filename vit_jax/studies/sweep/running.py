@@ -97,7 +97,8 @@ class Sweep:
         self.say = say
         self.asking = Asking(plan, folder) if plan.asks else None
         self._closed: set[int] = set()
-        self._left: set[int] = set()  # stopped by others, or busy
+        self._left: set[int] = set()  # stopped by others
+        self._busy: set[int] = set()  # trained by others
         self._curves: dict[int, dict[int, float]] = {}
 
     def trials(self) -> list[Trial]:
@@ -110,7 +111,7 @@ class Sweep:
 
         retry: whether trials that failed are trained again.
         """
-        self._closed, self._left = set(), set()
+        self._closed, self._left, self._busy = set(), set(), set()
         for trial in self.trials() if retry else ():
             if trial.state().name == FAILED:
                 trial.reopen()
@@ -142,6 +143,13 @@ class Sweep:
                     break
                 time.sleep(_POLL)
         self._tell_study()
+        busy = [trial for trial in self.trials() if trial.number in self._busy]
+        names = [trial.folder.name for trial in busy if trial.state().name == OPEN]
+        if names and not told:
+            self.say(
+                f"other processes train {counted(len(names), 'trial')}, {', '.join(names)}; when "
+                "they have ended, the same command shows the result"
+            )
         return not told
 
     def _tell_of_stop(self, name: str) -> None:
@@ -160,6 +168,7 @@ class Sweep:
                 with contextlib.ExitStack() as claim:
                     lock = claim.enter_context(trial.claimed())
                     if lock is None:
+                        self._busy.add(trial.number)
                         continue
                     if trial.state().name != OPEN:  # another process has just finished it
                         continue
@@ -193,7 +202,7 @@ class Sweep:
                 self.say(f"{name} was stopped by another; the same command goes on with it")
         elif (reason := child.reason()).startswith(_BUSY):
             self._left.add(trial.number)
-            self.say(f"{name} is trained by another process")
+            self._busy.add(trial.number)
         else:
             trial.close(FAILED, reason)
             self.say(f"{name} failed: {reason}")

@@ -90,7 +90,9 @@ def test_a_trial_is_trained_by_one_process(begin):
     sweep = begin()
     with sweep.trials()[0].claimed() as lock:
         assert lock is not None
-        begin().train()
+        other = begin()
+        other.train()
+    assert "other processes train 1 trial, 000;" in other.said[-1]
     assert in_short(sweep.trials()) == "4 trials: 3 finished, 1 open"
 
 
