@@ -45,6 +45,7 @@ from vit_jax.data import Preprocessing, Source
 from vit_jax.errors import DecodeError, UserError, nearest
 from vit_jax.evaluation.knn import nearest_neighbours
 from vit_jax.inference import Classifier, load_model
+from vit_jax.models.token_fields import reduces_tokens
 from vit_jax.training.open_run import open_run
 
 _QUERIES, _NEIGHBOURS = 6, 6
@@ -286,6 +287,8 @@ def _draw_receptive_fields(subject: Subject) -> Drawn:
         chosen = rng.permutation(len(samples.images))[:_FIELD_IMAGES]
         images = classifier.preprocessing.normalize(samples.images[chosen])
         model, variables = classifier.model, classifier.variables
+        if reduces_tokens(model):
+            raise NotThere("its blocks leave fewer tokens than a grid")
         layers = some_of(layer_names(model, variables, images), _MOST_LAYERS)
         fields[name] = effective_receptive_fields(
             model, variables, images, layers, seed=subject.seed
