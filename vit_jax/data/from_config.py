@@ -76,7 +76,11 @@ def open_probe_sources(config: ConfigDict, dataset: str, test: str = "test") -> 
         UserError: there is no such dataset or split, or the two share images.
     """
     same_kind = config.dataset.partition(":")[0] == dataset.partition(":")[0]
-    table = dataclasses.replace(table_options(config), image_dir="") if same_kind else None
+    table = (
+        dataclasses.replace(table_options(config), image_dir="", group_column="")
+        if same_kind
+        else None
+    )
     where = {
         "data_dir": config.data.dir or None,
         "manual_dir": config.data.manual_dir or None,

@@ -165,4 +165,8 @@ def _table_options(folder: RunDir, dataset: str) -> TableOptions | None:
         return None
     config = restore_config(folder.read_config())
     same_kind = config.dataset.partition(":")[0] == dataset.partition(":")[0]
-    return dataclasses.replace(table_options(config), image_dir="") if same_kind else None
+    return (
+        dataclasses.replace(table_options(config), image_dir="", group_column="")
+        if same_kind
+        else None
+    )
