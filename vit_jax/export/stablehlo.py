@@ -10,16 +10,19 @@
 - JAX reads files of its own earlier versions: StableHLO keeps programs of the last five years.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax import export
+from jax.extend.core import jaxpr_as_fun
+from jaxtyping import Array
 
-from vit_jax.errors import UserError, writing
+from vit_jax.errors import writing
 from vit_jax.export.obstacles import export_error
-from vit_jax.inference.predictor import BATCH, Predictor
+from vit_jax.inference.predictor import BATCH, Outputs, Predictor
 from vit_jax.models.attention.implementations import portable
 from vit_jax.runs.checkpoint_files import leaves
 from vit_jax.weights.io.safetensors_file import write_safetensors
@@ -28,6 +31,9 @@ PROGRAM = "model.stablehlo"
 WEIGHTS = "weights.safetensors"
 PLATFORMS = ("cpu", "cuda", "tpu")
 LARGEST_INSIDE = 100 * 10**6  # bytes of weights in the program
+
+Weights = dict[str, np.ndarray]
+"""Weights by their paths in the tree of variables."""
 
 
 def write_stablehlo(folder: Path, predictor: Predictor) -> dict[str, Any]:
@@ -39,9 +45,11 @@ def write_stablehlo(folder: Path, predictor: Predictor) -> dict[str, Any]:
     Raises:
         UserError: the model has an operation that StableHLO cannot take; with its layer.
     """
-    weights = leaves(jax.device_get(predictor.variables))
+    [batch] = export.symbolic_shape(BATCH)
+    images = predictor.inputs["images"].of_batch(batch)
+    function, weights = traced(predictor, images)
     beside = sum(leaf.nbytes for leaf in weights.values()) > LARGEST_INSIDE
-    exported = trace(predictor, weights if beside else None)
+    exported = exported_program(function, weights, images, inside=not beside)
     with writing(folder / PROGRAM):
         (folder / PROGRAM).write_bytes(exported.serialize())
     if beside:
@@ -49,29 +57,60 @@ def write_stablehlo(folder: Path, predictor: Predictor) -> dict[str, Any]:
     return {"platforms": list(PLATFORMS), "weights": WEIGHTS if beside else None}
 
 
-def trace(predictor: Predictor, weights: dict[str, np.ndarray] | None) -> export.Exported:
-    """Return the program of a predictor; with `weights` it takes them by path, else has its own."""
-    [batch] = export.symbolic_shape(BATCH)
-    images = predictor.inputs["images"].of_batch(batch)
-    paths, structure = list(leaves(predictor.variables)), jax.tree.structure(predictor.variables)
+def traced(
+    predictor: Predictor, images: jax.ShapeDtypeStruct
+) -> tuple[Callable[[Weights, Array], Outputs], Weights]:
+    """Return the function of a predictor of weights by path and images, and the weights it uses.
 
-    def with_weights(weights, images):
-        # Not by splitting paths: kernels of a quantized run are no dictionaries.
-        variables = jax.tree.unflatten(structure, [weights[path] for path in paths])
-        return predictor.function(variables, images)
+    What it does not use, such as a text tower, is not among them.
+
+    Args:
+        images: their shape, the only one that the function takes.
+    """
+    weights = leaves(jax.device_get(predictor.variables))
+    structure = jax.tree.structure(predictor.variables)
+
+    def plain(values, images):
+        return predictor.function(jax.tree.unflatten(structure, values), images)
+
+    with portable():
+        make = jax.make_jaxpr(plain, return_shape=True)
+        program, outputs = make(list(weights.values()), images)
+    used = {id(x) for equation in program.jaxpr.eqns for x in equation.invars}
+    used |= {id(x) for x in program.jaxpr.outvars}
+    places = zip(weights, program.jaxpr.invars, strict=False)  # images are the last input
+    kept = [path for path, variable in places if id(variable) in used]
+    run, structure_of_outputs = jaxpr_as_fun(program), jax.tree.structure(outputs)
+
+    paths = list(weights)
+
+    def function(weights: Weights, images: Array) -> Outputs:
+        found = run(*(weights.get(path, 0) for path in paths), images)
+        return jax.tree.unflatten(structure_of_outputs, found)
+
+    return function, {path: weights[path] for path in kept}
+
+
+def exported_program(
+    function: Callable[[Weights, Array], Outputs],
+    weights: Weights,
+    images: jax.ShapeDtypeStruct,
+    *,
+    inside: bool,
+) -> export.Exported:
+    """Return a program for all platforms, with its weights inside or as its first argument.
+
+    Raises:
+        UserError: StableHLO cannot take an operation; with its layer.
+    """
 
     def alone(images):
         # Behind a barrier XLA does not compute with them in advance, so that bits stay the same.
-        return predictor.function(jax.lax.optimization_barrier(predictor.variables), images)
+        return function(jax.lax.optimization_barrier(weights), images)
 
-    function, specs = alone, (images,)
-    if weights is not None:
-        shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
-        function, specs = with_weights, (shapes, images)
+    shapes = {path: jax.ShapeDtypeStruct(x.shape, x.dtype) for path, x in weights.items()}
+    chosen, specs = (alone, [images]) if inside else (function, [shapes, images])
     try:
-        with portable():
-            return export.export(jax.jit(function), platforms=PLATFORMS)(*specs)
-    except UserError:
-        raise
+        return export.export(jax.jit(chosen), platforms=PLATFORMS)(*specs)
     except Exception as error:  # JAX raises various types for what it cannot lower
-        raise export_error("StableHLO", error, function, specs) from error
+        raise export_error("StableHLO", error, chosen, specs) from error

@@ -12,6 +12,7 @@ from jax import export
 import vit_jax
 from tests.folders import ROOT
 from tests.support.exported import NAMES, write_classifier
+from tests.support.two_towers import write_tiny_run
 from vit_jax.cli import main
 from vit_jax.errors import UserError
 from vit_jax.export import stablehlo
@@ -127,6 +128,16 @@ def test_what_was_changed_or_is_something_else_is_refused(out, tmp_path, run):
             vit_jax.load_exported(damaged)
 
 
+def test_weights_that_images_do_not_need_stay_behind(tmp_path):
+    towers = vit_jax.load(write_tiny_run(tmp_path / "towers").path)
+    images = towers.inputs["images"].of_batch(2)
+    function, weights = stablehlo.traced(towers, images)
+    assert {path.split("/")[1] for path in weights} == {"image", "projection"}
+    assert {"text", "logits"} < set(towers.variables["params"])
+    shapes = jax.eval_shape(function, weights, images)
+    assert {name: x.shape for name, x in shapes.items()} == {"vectors": (2, 4)}
+
+
 class CallsPython(Predictor):
     def function(self, variables, images):
         with jax.named_scope("ViT/blocks_3/mlp"):
@@ -135,9 +146,9 @@ class CallsPython(Predictor):
         return {"sum": pixels.sum()}
 
 
-def test_an_operation_that_no_file_takes_is_named_with_its_layer(run):
+def test_an_operation_that_no_file_takes_is_named_with_its_layer(run, tmp_path):
     predictor = CallsPython(None, {}, vit_jax.load(run.path).preprocessing)
     with pytest.raises(UserError) as refused:
-        stablehlo.trace(predictor, {})
+        stablehlo.write_stablehlo(tmp_path, predictor)
     sentence = "StableHLO cannot take the operation 'pure_callback' of the layer ViT/blocks_3/mlp"
     assert str(refused.value).startswith(sentence)
