@@ -91,3 +91,9 @@ def test_what_saves_memory_sees_as_few_tokens(fields):
 def test_a_model_that_needs_all_patches_is_refused(name, fields, message):
     with pytest.raises(ValueError, match=message):
         check_can_drop(create_model(name, **fields))
+
+
+def test_a_decoder_needs_all_tokens():
+    check_can_drop(ViT(**VIT, tome_r=2), decoded=False)
+    with pytest.raises(ValueError, match="tome_r=2 leaves fewer .* but a decoder restores every"):
+        check_can_drop(ViT(**VIT, tome_r=2))
