@@ -72,6 +72,7 @@ def test_boxes_go_into_the_image_and_back():
     np.testing.assert_allclose(back.aux[0].boxes, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_loss_compares_boxes_as_shares_of_the_image():
     """A prediction of the object's place in the image has no box loss, though it is padded."""
     preprocessing = Preprocessing((8, 16), 3, **IMAGENET)

@@ -14,6 +14,7 @@ from tests.support.stored import loaded, stored, write_files
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.models.inputs import trace_init
+from vit_jax.models.positions.tables import sincos2d
 from vit_jax.models.registry import list_models, model_fields
 from vit_jax.models.vitdet import ViTDet
 from vit_jax.weights.adapt import adapt
@@ -144,22 +145,19 @@ def test_weights_of_a_vit_become_the_backbone_and_the_rest_is_new():
     """As in the paper: MAE's ViT, without class token and final norm; its fixed table of positions
     becomes a learned one."""
     fields = {name: FIELDS[name] for name in ("patch_size", "width", "depth", "heads", "mlp_width")}
-    for positions in ("learned", "sincos2d"):
-        vit = create_model("ViT", image_size=16, positions=positions, **fields)
-        rows = trace_init(vit, jnp.zeros((1, 16, 16, 3)))["params"]
-        params = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.5, np.float32), rows)
-        found = adapt(params, vit, TINY)
-        assert "pyramid" not in found.params
-        assert set(found.left_out) >= {"cls_token", "norm/scale", "head/kernel"}
-        assert not found.params["blocks_0"]["attn"]["relative_rows"].any()
-        assert found.params["blocks_0"]["attn"]["relative_rows"].shape == (5, 8)
-        np.testing.assert_array_equal(found.params["blocks_2"]["mlp"]["fc1"]["bias"], 0.5)
-        table = found.params["pos_embed"]
-        assert table.shape == (1, 17, 16)
-        if positions == "sincos2d":
-            np.testing.assert_array_equal(table[:, :1], 0)
-            expected = vit.apply({"params": params}, (4, 4), method="position_table")
-            np.testing.assert_array_equal(table[:, 1:], expected)
+    vit = create_model("ViT", image_size=16, positions="sincos2d", **fields)
+    shapes = trace_init(vit, jnp.zeros((1, 16, 16, 3)))["params"]
+    params = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.5, np.float32), shapes)
+    found = adapt(params, vit, TINY)
+    assert "pyramid" not in found.params
+    assert set(found.left_out) >= {"cls_token", "norm/scale", "head/kernel"}
+    assert not found.params["blocks_0"]["attn"]["relative_rows"].any()
+    assert found.params["blocks_0"]["attn"]["relative_rows"].shape == (5, 8)
+    np.testing.assert_array_equal(found.params["blocks_2"]["mlp"]["fc1"]["bias"], 0.5)
+    table = found.params["pos_embed"]
+    assert table.shape == (1, 17, 16)
+    np.testing.assert_array_equal(table[:, :1], 0)
+    np.testing.assert_array_equal(table[:, 1:], sincos2d((4, 4), 16))
 
 
 @pytest.mark.parametrize(
