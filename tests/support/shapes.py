@@ -100,6 +100,7 @@ def count_parameters(model):
 
 def relative_difference(ours, theirs) -> float:
     """Return the largest difference as a part of the largest number, which is 1 at least."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
     return np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max())
 
 
@@ -113,7 +114,7 @@ def largest_difference(several, answers) -> float:
         assert {*found, "images"} == expected.keys()
         for name, array in found.items():
             theirs = expected[name]
-            errors.append(relative_difference(np.reshape(array, theirs.shape), theirs))
+            errors.append(relative_difference(np.reshape(np.asarray(array), theirs.shape), theirs))
     return max(errors)
 
 
