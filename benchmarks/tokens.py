@@ -185,6 +185,8 @@ def draw(rows: list[Row]) -> Any:
             ("pruned (magnitude)", "v", lambda s: s == "all" or "magnitude" in s),
         ):
             line = sorted((r for r in own if chosen(r.setting)), key=lambda row: row.macs)
+            if len(line) < 2:
+                continue
             panel.plot(
                 [row.macs / 1e6 for row in line],
                 [100 * row.accuracy for row in line],
