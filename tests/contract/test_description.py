@@ -27,12 +27,12 @@ from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.tasks.depth.task import Depth
 from vit_jax.tasks.detection.task import Detection
-from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
+from vit_jax.tasks.masked.masked_autoencoding import MaskedAutoencoding
+from vit_jax.tasks.masked.simmim import SimMIM
 from vit_jax.tasks.multitask import MultiTask
 from vit_jax.tasks.registry import get_task
 from vit_jax.tasks.segmentation import Segmentation
 from vit_jax.tasks.self_distillation import SelfDistillation
-from vit_jax.tasks.simmim import SimMIM
 from vit_jax.training.distributed.sharding import shard_state
 from vit_jax.training.optim.param_groups import decay_mask, lr_multipliers, trainable_mask
 

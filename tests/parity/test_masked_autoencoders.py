@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
+from vit_jax.tasks.masked.masked_autoencoding import MaskedAutoencoding
 from vit_jax.weights.of_tasks.masked_autoencoders import (
     read_masked_autoencoder,
     write_masked_autoencoder,

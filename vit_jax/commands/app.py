@@ -5,21 +5,21 @@ from typing import Annotated
 import typer
 
 from vit_jax import __version__
-from vit_jax.commands.autoformer import autoformer_extract, autoformer_search
-from vit_jax.commands.benchmark import benchmark
-from vit_jax.commands.compress import distill, prune, quantize, soup
 from vit_jax.commands.configs import configs
 from vit_jax.commands.data import data
+from vit_jax.commands.deploy.benchmark import benchmark
+from vit_jax.commands.deploy.compress import distill, prune, quantize, soup
+from vit_jax.commands.deploy.export import export
+from vit_jax.commands.deploy.serve import serve
 from vit_jax.commands.evaluate import calibrate, convert, evaluate
-from vit_jax.commands.export import export
 from vit_jax.commands.inspect import attention, inspect, probe, report
 from vit_jax.commands.language import embed, search, zero_shot
 from vit_jax.commands.models import models, summary
 from vit_jax.commands.predict import predict
 from vit_jax.commands.robustness import robustness
-from vit_jax.commands.serve import serve
-from vit_jax.commands.studies import advise, compare
-from vit_jax.commands.sweep import folds, sweep
+from vit_jax.commands.studies.autoformer import autoformer_extract, autoformer_search
+from vit_jax.commands.studies.compare import advise, compare
+from vit_jax.commands.studies.sweep import folds, sweep
 from vit_jax.commands.train import train
 
 app = typer.Typer(

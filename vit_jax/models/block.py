@@ -22,7 +22,7 @@ from vit_jax.models.fields import Checked, Choice, Factory, Positive, factory, f
 from vit_jax.models.layers.mlp import Mlp
 from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 from vit_jax.models.layers.residual import DropPath, LayerScale
-from vit_jax.models.token_reduction import Reduction, TokenMap
+from vit_jax.models.tokens.reduction import Reduction, TokenMap
 
 NormOrder = Annotated[str, Choice("pre", "post", "branch")]
 Remat = Annotated[str, Choice("none", "dots", "full")]

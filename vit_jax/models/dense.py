@@ -29,7 +29,7 @@ from vit_jax.models.description.receptive import Steps
 from vit_jax.models.description.roles import Roles, model_roles
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Checked, Classes, Count, DtypeName, Size, pair
-from vit_jax.models.token_fields import check_all_tokens
+from vit_jax.models.tokens.fields import check_all_tokens
 
 CLASSES, SEGMENTATION, DEPTH, DETECTION = "classes", "segmentation", "depth", "detection"
 OWN_FIELDS = (

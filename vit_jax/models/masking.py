@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from vit_jax.models.description.blocks import Stem
 from vit_jax.models.features import Features
-from vit_jax.models.token_fields import ANY_TOKENS, check_all_tokens
+from vit_jax.models.tokens.fields import ANY_TOKENS, check_all_tokens
 from vit_jax.models.vit.module import ViT
 
 

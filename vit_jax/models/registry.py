@@ -20,7 +20,7 @@ from vit_jax.errors import shown
 from vit_jax.models.description import describe, model_roles
 from vit_jax.models.foreign_names import own_field, own_name, stated_size
 from vit_jax.models.inputs import abstract_variables
-from vit_jax.models.token_fields import OF_TOKENS
+from vit_jax.models.tokens.fields import OF_TOKENS
 from vit_jax.registry import outside, same_place
 
 

@@ -24,7 +24,7 @@ from vit_jax.models.fields import (
 )
 from vit_jax.models.inputs import num_frames
 from vit_jax.models.positions.types import POSITION_KINDS
-from vit_jax.models.token_fields import check_reduction
+from vit_jax.models.tokens.fields import check_reduction
 
 __all__ = [  # of `fields`, for those who check models by this module
     "check_choice",

@@ -174,7 +174,7 @@ class ModelRecord:
         """
         if not fields:
             return self
-        from vit_jax.models.token_fields import OF_TOKENS
+        from vit_jax.models.tokens.fields import OF_TOKENS
 
         free = (*OF_TOKENS, "attention_impl", "dtype", "scan_layers")
         for field in fields:

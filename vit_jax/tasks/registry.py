@@ -21,11 +21,11 @@ TASKS: Registry[Task] = Registry(
         "classification": "vit_jax.tasks.classification",
         "depth": "vit_jax.tasks.depth.task",
         "detection": "vit_jax.tasks.detection.task",
-        "masked_autoencoding": "vit_jax.tasks.masked_autoencoding",
+        "masked_autoencoding": "vit_jax.tasks.masked.masked_autoencoding",
         "multitask": "vit_jax.tasks.multitask",
         "segmentation": "vit_jax.tasks.segmentation",
         "self_distillation": "vit_jax.tasks.self_distillation",
-        "simmim": "vit_jax.tasks.simmim",
+        "simmim": "vit_jax.tasks.masked.simmim",
         "supernet": "vit_jax.tasks.supernet",
     },
 )

@@ -40,7 +40,7 @@ from vit_jax.analysis.inputs import check_normalised
 from vit_jax.errors import UserError
 from vit_jax.models.description.blocks import BlockInfo, block_infos
 from vit_jax.models.stacking import unstack_blocks
-from vit_jax.models.token_fields import check_all_tokens, reduces_tokens
+from vit_jax.models.tokens.fields import check_all_tokens, reduces_tokens
 
 __all__ = [
     "Attention",

@@ -23,7 +23,7 @@ from vit_jax.data.images.decoding import ImageLike
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference.predictor import Predictor
-from vit_jax.models.token_fields import reduces_tokens
+from vit_jax.models.tokens.fields import reduces_tokens
 
 _MOST_BLOCKS = 4  # drawn: the last one, and others at equal distances
 _DARK = 0.25  # of the brightness

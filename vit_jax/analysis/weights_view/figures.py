@@ -45,7 +45,7 @@ from vit_jax.data import Preprocessing, Source
 from vit_jax.errors import DecodeError, UserError, nearest
 from vit_jax.evaluation.knn import nearest_neighbours
 from vit_jax.inference import Classifier, load_model
-from vit_jax.models.token_fields import reduces_tokens
+from vit_jax.models.tokens.fields import reduces_tokens
 from vit_jax.training.open_run import open_run
 
 _QUERIES, _NEIGHBOURS = 6, 6

@@ -22,7 +22,7 @@ from flax.traverse_util import flatten_dict
 
 from vit_jax.models.attention.implementations import IMPLEMENTATIONS
 from vit_jax.models.inputs import abstract_input, abstract_variables
-from vit_jax.models.token_fields import reduces_tokens
+from vit_jax.models.tokens.fields import reduces_tokens
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
-from vit_jax.models import token_fields, validation
+from vit_jax.models import validation
 from vit_jax.models.attention.implementations import Implementation
 from vit_jax.models.attention.multi_head import QkNorm, QkvBias
 from vit_jax.models.attention.types import AttentionKind, Seed
@@ -65,7 +65,8 @@ from vit_jax.models.positions.types import (
     combine,
     fixed_table,
 )
-from vit_jax.models.token_reduction import TokenMap, drop_patches
+from vit_jax.models.tokens import fields as token_fields
+from vit_jax.models.tokens.reduction import TokenMap, drop_patches
 from vit_jax.models.vit.description import DescribedViT
 
 Pool = Annotated[str, Choice("cls", "mean", "cls+mean", "map", "none")]

@@ -42,7 +42,7 @@ from vit_jax.tasks.contrastive.losses import (
     softmax_losses,
 )
 from vit_jax.tasks.contrastive.start import check_start, read_both
-from vit_jax.tasks.random_masks import mask_noise
+from vit_jax.tasks.masked.random_masks import mask_noise
 from vit_jax.tasks.registry import register_task
 from vit_jax.text import counted
 

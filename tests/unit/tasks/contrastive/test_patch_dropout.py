@@ -14,7 +14,7 @@ from vit_jax.models.block import Block
 from vit_jax.models.inputs import trace_init
 from vit_jax.models.masking import random_mask, visible_features
 from vit_jax.tasks.contrastive.task import Contrastive
-from vit_jax.tasks.random_masks import mask_noise
+from vit_jax.tasks.masked.random_masks import mask_noise
 
 SIZES = {"image_size": 16, "patch_size": 4, "width": 8, "depth": 1, "heads": 2, "num_classes": 0}
 TOWERS = {"embed_width": 4, "text_width": 8, "text_depth": 1, "text_heads": 2}

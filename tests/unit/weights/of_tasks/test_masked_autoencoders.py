@@ -11,7 +11,7 @@ from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.inference.pretrained import convert_with_decoder
 from vit_jax.runs import RunDir
-from vit_jax.tasks.masked_autoencoding import MaskedAutoencoding
+from vit_jax.tasks.masked.masked_autoencoding import MaskedAutoencoding
 from vit_jax.weights.convert import write_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.io import files

@@ -7,7 +7,7 @@ import pytest
 from tests.support.shapes import VIT, abstract_variables, random_images, random_tree
 from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model
-from vit_jax.tasks.simmim import SimMIM, masked_error
+from vit_jax.tasks.masked.simmim import SimMIM, masked_error
 from vit_jax.training.setup.build import build
 
 KEY = jax.random.key(0)

@@ -27,7 +27,7 @@ from vit_jax.models.masking import Mask, check_can_drop, random_mask, visible_to
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.mae_decoder import MaeDecoder
 from vit_jax.tasks.base import Task
-from vit_jax.tasks.random_masks import CONTENT, content_hash, mask_noise
+from vit_jax.tasks.masked.random_masks import CONTENT, content_hash, mask_noise
 from vit_jax.tasks.registry import register_task
 
 _EPSILON = 1e-6  # added to the variance of a patch

@@ -12,12 +12,12 @@ from tests.support.shapes import VIT, random_images
 from vit_jax.data import Preprocessing
 from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model
-from vit_jax.tasks.masked_autoencoding import (
+from vit_jax.tasks.masked.masked_autoencoding import (
     MaskedAutoencoding,
     removed_error,
     statistics,
 )
-from vit_jax.tasks.random_masks import content_hash
+from vit_jax.tasks.masked.random_masks import content_hash
 from vit_jax.training.setup.build import build
 
 MODEL = ViT(**{**VIT, "num_classes": 0}, positions="sincos2d", init_scheme="mae")

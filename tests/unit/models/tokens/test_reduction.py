@@ -13,8 +13,8 @@ from tests.support.shapes import VIT, apply, random_images, random_variables, re
 from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model
 from vit_jax.models.summary.cost import cost
-from vit_jax.models.token_fields import check_all_tokens, merge_schedule, token_counts
-from vit_jax.models.token_reduction import Keep, Merge, TokenMap, drop_patches
+from vit_jax.models.tokens.fields import check_all_tokens, merge_schedule, token_counts
+from vit_jax.models.tokens.reduction import Keep, Merge, TokenMap, drop_patches
 from vit_jax.runs import ModelRecord
 
 GOLDEN = sorted((GOLDENS / "models" / "token_reduction").glob("*.npz"))

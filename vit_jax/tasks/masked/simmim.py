@@ -26,7 +26,7 @@ from vit_jax.models.description import Role, kernel_and_bias, model_roles
 from vit_jax.models.masking import masked_features, random_mask, stem_of
 from vit_jax.models.validation import pair
 from vit_jax.tasks.base import Task
-from vit_jax.tasks.random_masks import CONTENT, content_hash, mask_noise
+from vit_jax.tasks.masked.random_masks import CONTENT, content_hash, mask_noise
 from vit_jax.tasks.registry import register_task
 
 _normal02 = nn.initializers.normal(0.02)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models.fields import Each, Whole, check_rate, is_number, of_block, pair
-from vit_jax.models.token_reduction import Keep, Merge, Reduction, TokenMap
+from vit_jax.models.tokens.reduction import Keep, Merge, Reduction, TokenMap
 
 if TYPE_CHECKING:
     from vit_jax.models.vit.module import ViT

@@ -1,0 +1,1 @@
+"""Commands that make a trained model smaller, export, measure and serve it."""

@@ -1,0 +1,1 @@
+"""Commands on several runs: choosing, comparing, sweeping, searching."""

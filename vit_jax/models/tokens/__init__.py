@@ -1,0 +1,1 @@
+"""Fewer tokens inside a ViT: merged, dropped, or kept by attention."""

@@ -1,0 +1,1 @@
+"""Tasks that fill in masked patches."""
