@@ -3,6 +3,7 @@
 import pytest
 
 from vit_jax.models import create_model, list_models, model_fields
+from vit_jax.models.autoformer.module import AutoFormer
 from vit_jax.models.foreign_names import _FIELDS, own_field, own_name, stated_size
 from vit_jax.models.registry import MODELS
 from vit_jax.models.universal import UniversalViT
@@ -157,7 +158,7 @@ def test_a_name_of_another_library_leads_to_ours_alone(own):
 
 def test_every_family_that_is_here_has_names():
     families = {MODELS[own].architecture for own in NAMES}
-    own = {UniversalViT}  # no other library has one
+    own = {UniversalViT, AutoFormer}  # no other library has one
     assert families == {preset.architecture for preset in MODELS.values()} - own
 
 

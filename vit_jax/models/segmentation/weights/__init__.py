@@ -13,4 +13,4 @@ rstrudel/segmenter, `segm/model` and `segm/data/config/ade20k.py` (Strudel et al
 
 from vit_jax.models.segmentation.weights import segformer, segmenter, upernet
 
-FORMATS = (segformer.FORMAT, segformer.ORIGINAL, segmenter.FORMAT, *upernet.FORMATS)
+FORMATS = (*upernet.FORMATS, segformer.FORMAT, segformer.ORIGINAL, segmenter.FORMAT)
