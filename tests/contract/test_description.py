@@ -33,6 +33,7 @@ from vit_jax.tasks.multitask import MultiTask
 from vit_jax.tasks.registry import get_task
 from vit_jax.tasks.segmentation import Segmentation
 from vit_jax.tasks.self_distillation import SelfDistillation
+from vit_jax.tasks.supernet import Supernet
 from vit_jax.training.distributed.sharding import shard_state
 from vit_jax.training.optim.param_groups import decay_mask, lr_multipliers, trainable_mask
 
@@ -265,6 +266,7 @@ TASKS = {
     "contrastive": Contrastive(
         TINY["ViT"], embed_width=8, text_width=8, text_depth=1, text_heads=2, vocabulary=9, length=4
     ),
+    "supernet": Supernet(TINY["ViT"]),
 }
 
 

@@ -31,6 +31,7 @@ SHAPES = {
     "detection": {"boxes": (6, 4), "probabilities": (6, 11)},
     "multitask": {"segmentation/logits": (16, 16, 11)},
     "segmentation": {"logits": (16, 16, 11)},
+    "supernet": {"logits": (10,), "probabilities": (10,)},
 }
 
 

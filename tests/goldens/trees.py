@@ -21,6 +21,7 @@ import jax
 from jax.tree_util import keystr
 
 from vit_jax.models import create_model, list_models
+from vit_jax.models.autoformer.module import AutoFormer
 from vit_jax.models.inputs import abstract_input, trace_init
 from vit_jax.models.registry import get_preset
 from vit_jax.models.summary.counts import table
@@ -38,7 +39,8 @@ def leaves(name: str, stacked: bool = False) -> list[str]:
     'params/blocks_0/attn/out/bias float32 768'
     """
     model = create_model(name)
-    if stacked and hasattr(model, "scan_layers"):
+    has_stacks = hasattr(model, "scan_layers") and not isinstance(model, AutoFormer)
+    if stacked and has_stacks:
         model = model.clone(scan_layers=True)
     variables = trace_init(model, abstract_input(model))
     variables.pop("intermediates", None)  # what a pass has left behind

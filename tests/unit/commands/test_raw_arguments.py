@@ -26,7 +26,9 @@ COMMANDS = {
     "export": ["{out}"],
     "inspect": ["--only=positions", "--output={out}"],
     "predict": ["{image}"],
+    "prune": ["{out}", "--mlp=0.5", "--by=magnitude"],
     "quantize": ["{out}"],
+    "serve": ["--port=0"],
     "probe": ["--dataset=folder:{data}", "--neighbours=1", "--output={out}.png"],
     "robustness": ["folder:{data}", "--only=contrast", "--output={out}"],
     "embed": ["{image}", "--output={out}.npy"],
@@ -34,6 +36,7 @@ COMMANDS = {
     "zero-shot": ["{image}", "--classes=ant,bee"],
 }
 OF_TEXTS = {"search", "zero-shot"}  # need a run that has learned captions
+OF_SUPERNETS = {"autoformer-search", "autoformer-extract"}  # tests/unit/compress/search tries them
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,7 @@ def test_every_command_with_this_option_is_tried_here():
         for command in app.registered_commands
         if "raw" in inspect.signature(command.callback).parameters
     }
-    assert with_raw == set(COMMANDS)
+    assert with_raw == set(COMMANDS) | OF_SUPERNETS
 
 
 @pytest.mark.parametrize("options", [[], ["--raw"]])
@@ -105,7 +108,7 @@ def test_every_command_reads_the_parameters_asked_for(
     asked = []
     run = of_texts if command in OF_TEXTS else run
 
-    def read_variables(self, which="last", *, raw=False, in_float=False):
+    def read_variables(self, which="last", *, raw=False, in_float=False, record=None):
         asked.append(raw)
         raise UserError("that is all this test wants to know")
 

@@ -5,6 +5,7 @@ values (`positions`). The mean of the patches is classified; the class token tak
 only. It is a supernet, or a subnet that a search found.
 """
 
+from vit_jax.errors import shown
 from vit_jax.models.autoformer.positions import KEYS, VALUES, RelativeAttention, RelativeVectors
 from vit_jax.models.block import Block, block_factory, remat_block
 from vit_jax.models.description.roles import Blocks, Roles
@@ -58,8 +59,8 @@ class AutoFormer(ViT):
             values = value if isinstance(value, tuple) else (value,)
             if given not in values:
                 raise ValueError(
-                    f"{type(self).__name__}: {field}={given!r} does not go with relative positions "
-                    f"of values: {reason}; use {field}={values[0]!r}."
+                    f"{type(self).__name__}: {field}={shown(given)} does not go with relative "
+                    f"positions of values: {reason}; use {field}={values[0]!r}."
                 )
         super().__post_init__()
 

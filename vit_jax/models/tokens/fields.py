@@ -125,10 +125,18 @@ def token_counts(model: "ViT", patches: int | None = None) -> tuple[int, ...]:
 
 def check_reduction(model: "ViT") -> None:
     """Raise ValueError for fields that a reduction of tokens, or patch dropout, cannot go with."""
+    name = type(model).__name__
+    for field in ("tome_r", "keep_ratio"):
+        numbers = getattr(model, field)
+        if isinstance(numbers, tuple) and len(numbers) != model.depth:
+            raise ValueError(
+                f"{name}: {field} has {len(numbers)} numbers, one for each block, but depth="
+                f"{model.depth}; use {model.depth} numbers, or one for all."
+            )
     fields = [field for field, on in _active(model).items() if on]
     if not fields:
         return
-    name, field = type(model).__name__, fields[0]
+    field = fields[0]
     given = f"{field}={shown(getattr(model, field))}"
     if len(set(fields) - {"patch_dropout"}) > 1:
         raise ValueError(
@@ -157,13 +165,6 @@ def check_reduction(model: "ViT") -> None:
             f"{name}: {given} cannot tell patches from padding, which images of any aspect ratio "
             f"have; use a ViT, or leave {field} out."
         )
-    for field in ("tome_r", "keep_ratio"):
-        numbers = getattr(model, field)
-        if isinstance(numbers, tuple) and len(numbers) != model.depth:
-            raise ValueError(
-                f"{name}: {field} has {len(numbers)} numbers, one for each block, but depth="
-                f"{model.depth}; use {model.depth} numbers, or one for all."
-            )
     token_counts(model)
 
 

@@ -224,6 +224,10 @@ def _check_fields(model: ViTDet) -> None:
             f"{name}: pool={model.pool!r} is for a ViT; use 'mean' or 'map', since there is no "
             "class token."
         )
+    if list(model.global_blocks) != sorted(set(model.global_blocks)):
+        raise ValueError(
+            f"{name}: global_blocks must be in ascending order, each once, such as (2, 5, 8, 11)."
+        )
     for i, number in enumerate(model.global_blocks):
         if not 0 <= number < model.depth:
             raise ValueError(

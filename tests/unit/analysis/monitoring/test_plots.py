@@ -62,7 +62,7 @@ def test_of_many_blocks_the_legend_names_the_first_the_last_and_some_in_their_or
 
 def test_a_run_that_nobody_looked_into_has_no_figure():
     training = looks()[:1]
-    names = [[name for name, _ in _figures(lines, None, None)] for lines in (training, looks())]
+    names = [[name for name, _ in _figures(lines, None, None, {})] for lines in (training, looks())]
     assert names == [["curves"], ["curves", "diagnostics"]]
     with pytest.raises(UserError, match="log.diagnostics=5%"):
         draw_diagnostics(training)

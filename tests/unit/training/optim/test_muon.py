@@ -128,6 +128,11 @@ MATRICES = {
         {"depth": 1},
         12 * 768**2 + bottleneck(64, 64, 3) + bottleneck(256, 128, 4) + bottleneck(512, 256, 9),
     ),
+    "AutoFormer-T": (  # heads of 64 channels, and MLPs, of each block
+        {"depth": 2, "heads": (3, 4), "mlp_width": (672, 768)},
+        4 * 192 * 64 * (3 + 4) + 2 * 192 * (672 + 768),
+    ),
+    "ViTDet-B/16": ({"depth": 1, "global_blocks": (0,)}, 12 * 768**2),
     "CaiT-XXS/24": ({"depth": 2}, (2 + 2) * 12 * 192**2),  # two of them for the class token
     "FlexiViT-S": ({"depth": 2}, 2 * 12 * 384**2),
     "NaFlexViT-B/16": ({"depth": 1}, 12 * 768**2),
