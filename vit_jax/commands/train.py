@@ -54,7 +54,7 @@ def train(
 
     if keys:
         return print_keys(context.args)
-    overrides = parse_overrides(context.args)
+    overrides = parse_overrides(context)
     if not config:
         names = ", ".join(list_configs())
         raise UserError(
@@ -115,17 +115,6 @@ def run_training(
     print_last_screen(outcome.run, outcome.result)
 
 
-_FLAGS = (
-    "--config",
-    "--workdir",
-    "--coordinator",
-    "--processes",
-    "--process",
-    "--timeout",
-    "--keys",
-)
-
-
 def _draw_all(*arguments: Any) -> None:
     """Draw the figures and the report; imports Matplotlib only at the end."""
     from vit_jax.analysis.report.run_report import draw_all
@@ -140,16 +129,19 @@ def _watch(experiment: "Experiment") -> "Observer":
     return Monitor(experiment)
 
 
-def parse_overrides(
-    arguments: list[str], command: str = "train", options: Sequence[str] = _FLAGS
-) -> list[tuple[str, str]]:
-    """Return pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`."""
-    pairs, rest = [], list(arguments)
+def parse_overrides(context: typer.Context) -> list[tuple[str, str]]:
+    """Return pairs of key and text of `--config.KEY=VALUE` or `--config.KEY VALUE`.
+
+    Raises UserError for what is neither that nor an option of the command.
+    """
+    command = context.command
+    options = [flag for one in command.params for flag in one.opts if flag.startswith("--")]
+    pairs, rest = [], list(context.args)
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         if not flag.startswith("--config."):
             raise UserError(
-                f"{command} has no argument {shown(flag)}{_nearest_flag(flag, options)}"
+                f"{command.name} has no argument {shown(flag)}{_nearest_flag(flag, options)}"
             )
         if not equals:
             if not rest or rest[0].startswith("--"):

@@ -126,7 +126,7 @@ def distill(
     """
     from vit_jax.compress.distill import student_config
 
-    overrides = parse_overrides(context.args, "distill", ("--to",))
+    overrides = parse_overrides(context)
     run_training(student_config(run, to, overrides), Path(folder))
 
 

@@ -11,10 +11,6 @@ from vit_jax.commands.output import print_table
 from vit_jax.errors import EXIT_STOPPED, UserError, nearest
 from vit_jax.text import counted, table_cell, tell, to_json
 
-_FLAGS = ("--config", "--over", "--workdir", "--sampler", "--trials", "--seed", "--pruner")
-_FLAGS += ("--jobs", "--metric", "--commands", "--retry", "--json")
-_FLAGS_OF_FOLDS = ("--config", "--workdir", "--folds", "--group-column", "--jobs", "--metric")
-_FLAGS_OF_FOLDS += ("--output", "--probabilities", "--retry", "--json")
 _OVER = "KEY=VALUE,VALUE,... or KEY=LOW..HIGH[:log]; once for each key."
 
 
@@ -54,7 +50,7 @@ def sweep(
     """
     from vit_jax.commands.train import parse_overrides
 
-    overrides = tuple(parse_overrides(context.args, "sweep", _FLAGS))
+    overrides = tuple(parse_overrides(context))
     _check_choices(sampler, pruner)
     if not config:
         raise UserError("--config is missing; use --config=NAME, see python -m vit_jax configs")
@@ -124,7 +120,7 @@ def folds(
     """
     from vit_jax.commands.train import parse_overrides
 
-    overrides = parse_overrides(context.args, "folds", _FLAGS_OF_FOLDS)
+    overrides = parse_overrides(context)
     if not config:
         raise UserError("--config is missing; use --config=NAME, see python -m vit_jax configs")
     if output:
