@@ -14,6 +14,7 @@ from vit_jax.commands.options import (
     Checkpoint,
     Dataset,
     Fields,
+    Out,
     Raw,
     Run,
     Split,
@@ -264,7 +265,7 @@ def convert(
     source: Annotated[
         str, typer.Argument(help="Weights: a file, folder, hf://OWNER/NAME, https://... or run.")
     ],
-    folder: Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")],
+    folder: Out,
     to: Annotated[
         str,
         typer.Option(

@@ -8,6 +8,7 @@ import typer
 from vit_jax.errors import UserError
 
 Run = Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")]
+Out = Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")]
 Split = Annotated[str, typer.Option(help="Split: train, validation or test.")]
 Dataset = Annotated[str, typer.Option(help="Dataset, such as folder:PATH; default: the run's own.")]
 Checkpoint = Annotated[str, typer.Option(help="Checkpoint: last, best, or a step.")]

@@ -5,13 +5,11 @@ from typing import Annotated
 
 import typer
 
-from vit_jax.commands.options import Checkpoint, Raw, Run, parse_checkpoint
+from vit_jax.commands.options import Checkpoint, Out, Raw, Run, parse_checkpoint
 from vit_jax.commands.output import print_rows
 from vit_jax.commands.train import parse_overrides, run_training
 from vit_jax.errors import UserError
 from vit_jax.text import tell
-
-Out = Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")]
 
 
 def quantize(

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from vit_jax.commands.options import Checkpoint, Raw, Run, parse_checkpoint
+from vit_jax.commands.options import AsJson, Checkpoint, Out, Raw, Run, parse_checkpoint
 from vit_jax.text import tell, to_json
 
 
 def export(
     run: Run,
-    folder: Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")],
+    folder: Out,
     to: Annotated[
         str,
         typer.Option(
@@ -27,7 +27,7 @@ def export(
         list[str] | None,
         typer.Option(help="Images to compare a graph on; default: two photographs, in parts."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Export a trained model: as a program (StableHLO), a graph (ONNX), or to other libraries."""
     from vit_jax.export.targets import LIBRARIES, export_run

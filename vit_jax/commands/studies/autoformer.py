@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vit_jax.commands.options import AsJson, Checkpoint, Raw, Run, parse_checkpoint
+from vit_jax.commands.options import AsJson, Checkpoint, Out, Raw, Run, parse_checkpoint
 from vit_jax.errors import UserError
 from vit_jax.text import tell, to_json
 
@@ -71,7 +71,7 @@ def autoformer_search(
 
 def autoformer_extract(
     source: Annotated[str, typer.Argument(help="Folder of a search, or of a supernet's run.")],
-    folder: Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")],
+    folder: Out,
     rank: Annotated[int, typer.Option(min=1, help="Place in a search, from 1, the best.")] = 1,
     width: Annotated[int, typer.Option(min=0, help="Width of a subnet of a run.")] = 0,
     heads: Annotated[str, typer.Option(help="Its heads, a number for each block: 2,3,2.")] = "",
