@@ -10,6 +10,7 @@ import typer
 from vit_jax.commands.options import (
     AsJson,
     Average,
+    Averaging,
     Calibrated,
     Checkpoint,
     Dataset,
@@ -24,7 +25,6 @@ from vit_jax.commands.options import (
     parse_checkpoint,
     parse_fields,
     parse_sides,
-    parse_weights,
 )
 from vit_jax.commands.output import in_words, print_per_class
 from vit_jax.errors import UserError
@@ -74,19 +74,9 @@ def evaluate(
             raise UserError("--per-class needs the evaluator of the task; omit one of the options")
         fields = parse_fields(field)
         return _print_by(evaluator, run, data or dataset, split, checkpoint, raw, fields, as_json)
-    from vit_jax.inference.ensembles.ensemble import load_ensemble, runs_in
-
-    if len(runs_in(run)) > 1 or ensemble or tta or calibrated or weights:
-        together = load_ensemble(
-            [run, *(ensemble or ())],
-            parse_checkpoint(checkpoint),
-            raw=raw,
-            weights=parse_weights(weights),
-            average=average,
-            tta=tta,
-            calibrated=calibrated,
-            **parse_fields(field),
-        )
+    averaging = Averaging(run, ensemble, average, weights, tta, calibrated)
+    if averaging.is_asked():
+        together = averaging.load(checkpoint, raw, parse_fields(field))
         return _evaluate_ensemble(together, data or dataset, split, per_class, as_json)
     from vit_jax.evaluation.metrics import nonfinite_warning
     from vit_jax.training.open_run import open_run

@@ -1,11 +1,14 @@
 """Shared command-line options and their parsers: runs, checkpoints, layers, sizes."""
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from vit_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from vit_jax.inference.ensembles.ensemble import Ensemble
 
 Run = Annotated[str, typer.Argument(help="Run folder, such as runs/digits.")]
 Out = Annotated[str, typer.Argument(help="Folder to write; must be empty or missing.")]
@@ -47,6 +50,39 @@ def parse_weights(text: str) -> list[float]:
         return [float(part) for part in text.split(",")] if text else []
     except ValueError as error:
         raise UserError(f"--weights={text} is invalid; use numbers such as 2,1,1") from error
+
+
+class Averaging(NamedTuple):
+    """Options of an ensemble, as they were given. others: runs besides the first."""
+
+    run: str
+    others: list[str] | None
+    average: str
+    weights: str
+    tta: str
+    calibrated: bool
+
+    def is_asked(self) -> bool:
+        """Return whether the answer is to be that of more than one run as it is."""
+        from vit_jax.inference.ensembles.ensemble import runs_in
+
+        asked = self.others or self.tta or self.calibrated or self.weights
+        return bool(asked) or len(runs_in(self.run)) > 1
+
+    def load(self, checkpoint: str, raw: bool, fields: dict[str, Any]) -> "Ensemble":
+        """Return the ensemble; arguments as the options, with parsed fields."""
+        from vit_jax.inference.ensembles.ensemble import load_ensemble
+
+        return load_ensemble(
+            [self.run, *(self.others or ())],
+            parse_checkpoint(checkpoint),
+            raw=raw,
+            weights=parse_weights(self.weights),
+            average=self.average,
+            tta=self.tta,
+            calibrated=self.calibrated,
+            **fields,
+        )
 
 
 def parse_checkpoint(text: str) -> int | str:

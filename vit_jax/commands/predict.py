@@ -11,6 +11,7 @@ import typer
 
 from vit_jax.commands.options import (
     Average,
+    Averaging,
     Calibrated,
     Checkpoint,
     Fields,
@@ -22,7 +23,6 @@ from vit_jax.commands.options import (
     check_file,
     parse_checkpoint,
     parse_fields,
-    parse_weights,
 )
 from vit_jax.errors import EXIT_STOPPED, UserError
 from vit_jax.startup import unwind_on_signals
@@ -81,11 +81,11 @@ def predict(
         raise UserError("there is nothing to classify; give images, folders, @FILE, or - for stdin")
     stream = read_lists(names)
 
-    from vit_jax.inference.ensembles.ensemble import load_ensemble, runs_in
     from vit_jax.inference.loading import load, load_classifier, writes_files
     from vit_jax.inference.programs import keep_programs
 
-    several = len(runs_in(run)) > 1 or ensemble or tta or calibrated or weights
+    averaging = Averaging(run, ensemble, average, weights, tta, calibrated)
+    several = averaging.is_asked()
     if not several and writes_files(run):
         if not output or as_csv or submission:
             raise UserError(
@@ -98,16 +98,7 @@ def predict(
     keep_programs()
     fields = parse_fields(field)
     if several:
-        classifier = load_ensemble(
-            [run, *(ensemble or ())],
-            parse_checkpoint(checkpoint),
-            raw=raw,
-            weights=parse_weights(weights),
-            average=average,
-            tta=tta,
-            calibrated=calibrated,
-            **fields,
-        )
+        classifier = averaging.load(checkpoint, raw, fields)
     else:
         classifier = load_classifier(run, parse_checkpoint(checkpoint), raw=raw, **fields)
     form = None
