@@ -103,9 +103,7 @@ def evaluate(
         loss = f", loss {metrics['loss']:.4f}" if metric in ("accuracy", "mAP") else ""
         tell(f"{run}, step {step}, {split}: {metric} {value}{loss}")
         print_per_class(rows)
-    for warning in (unreadable, nonfinite_warning(metrics, split)):
-        if warning:
-            tell(f"warning: {warning}", error=True)
+    _warn(unreadable, nonfinite_warning(metrics, split))
 
 
 def _evaluate_ensemble(
@@ -147,9 +145,7 @@ def _evaluate_ensemble(
         metric, value = in_words(metrics)
         tell(f"{averaged}, {split}: {metric} {value}, loss {metrics['loss']:.4f}")
         print_per_class(rows)
-    for warning in (bad.summary(), nonfinite_warning(metrics, split)):
-        if warning:
-            tell(f"warning: {warning}", error=True)
+    _warn(bad.summary(), nonfinite_warning(metrics, split))
 
 
 def _print_by(
@@ -184,8 +180,13 @@ def _print_by(
         step = "" if judged.step is None else f", step {judged.step}"
         metric, value = in_words(metrics)
         tell(f"{run}{step}, {judged.split}: {metric} {value}")
-    if judged.unreadable:
-        tell(f"warning: {judged.unreadable}", error=True)
+    _warn(judged.unreadable)
+
+
+def _warn(*sentences: str | None) -> None:
+    """Print those sentences that there are as warnings."""
+    for sentence in filter(None, sentences):
+        tell(f"warning: {sentence}", error=True)
 
 
 def _watched(batches: Iterator[dict[str, Any]], total: int, show: Show) -> Iterator[dict[str, Any]]:
