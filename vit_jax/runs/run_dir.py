@@ -360,7 +360,7 @@ class RunDir:
 
     def _read_json(self, path: Path) -> dict[str, Any]:
         if not self.path.is_dir():
-            siblings = [str(p.parent) for p in self.path.parent.glob("*/model.json")]
+            siblings = map(str, run_folders(self.path.parent))
             raise UserError(
                 f"there is no run folder {self.path}{nearest(str(self.path), siblings)}"
                 " (training writes a run folder to its --workdir)"
@@ -384,6 +384,11 @@ class RunDir:
             file.flush()
             os.fsync(file.fileno())  # or a power failure could leave the new name without content
         os.replace(draft, path)
+
+
+def run_folders(folder: str | os.PathLike) -> list[Path]:
+    """Return the run folders that are directly in a folder, by name."""
+    return sorted(path.parent for path in Path(folder).expanduser().glob("*/model.json"))
 
 
 def _check_format(path: Path, record: dict[str, Any]) -> None:

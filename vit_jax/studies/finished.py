@@ -14,7 +14,7 @@ from vit_jax.config.schema import FREE_KEYS
 from vit_jax.csv_files import read_csv
 from vit_jax.errors import UserError, nearest
 from vit_jax.evaluation.metrics import metric_names
-from vit_jax.runs import RunDir
+from vit_jax.runs import RunDir, run_folders
 from vit_jax.tasks.registry import get_task
 from vit_jax.text import counted, tell
 
@@ -123,7 +123,7 @@ def _runs_of(folder: Path) -> list[Path]:
         raise UserError(f"there is no folder {folder}{nearest(str(folder), siblings)}")
     if RunDir(folder).is_run():
         return [folder]
-    inside = sorted(path.parent for path in folder.glob("*/model.json"))
+    inside = run_folders(folder)
     if not inside:
         raise UserError(
             f"{folder} is no run and has none in it; name run folders, or a folder of runs"

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from vit_jax.inference.classifier import Classifier, ImageResult
 from vit_jax.inference.ensembles.views import views
 from vit_jax.inference.loading import load_classifier
 from vit_jax.inference.predictor import BATCH_SIZE, Outputs
-from vit_jax.runs import RunDir
+from vit_jax.runs import RunDir, run_folders
 from vit_jax.runs.temperature import stored_temperature
 
 PROBABILITIES, LOGITS = "probabilities", "logits"
@@ -221,8 +220,7 @@ def runs_in(path: str | os.PathLike) -> list[str]:
     """Return a run folder, or all run folders in a folder, by name."""
     if RunDir(path).is_run():
         return [os.fspath(path)]
-    inside = sorted(Path(path).expanduser().glob("*/model.json"))
-    return [str(file.parent) for file in inside] or [os.fspath(path)]
+    return [str(folder) for folder in run_folders(path)] or [os.fspath(path)]
 
 
 def _temperature(run: str) -> float:
