@@ -110,7 +110,8 @@ def print_per_class(rows: Sequence["ClassRow"]) -> None:
         tell(f"the {_WEAKEST} of {len(rows):,} classes with the lowest recall; --json has all")
         rows = there[:_WEAKEST]
     if len(rows) > _MOST_CLASSES:  # plain lines, since rich takes minutes for so many rows
-        return print_rows(titles, [titles, *(_class_cells(row, count, headings) for row in rows)])
+        cells = [_class_cells(row, count, headings) for row in rows]
+        return print_rows(titles, cells, headed=True)
     table = Table(titles[0])
     for title in titles[1:]:
         table.add_column(title, justify="right")
@@ -163,7 +164,11 @@ def print_published(patterns: Sequence[str], as_json: bool = False) -> None:
 
 
 def print_rows(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str] = ()
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    whole: Sequence[str] = (),
+    *,
+    headed: bool = False,
 ) -> None:
     """Print a table on a terminal, else a line per row with two spaces between full cells.
 
@@ -171,8 +176,10 @@ def print_rows(
         headings: of the columns.
         rows: their cells.
         whole: headings of columns that, like the first, are never wrapped.
+        headed: whether lines have the headings too, as the table has.
     """
     if not Console().is_terminal:
+        rows = [headings, *rows] if headed else rows
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -6,7 +6,7 @@ import pytest
 from rich.table import Table
 
 from vit_jax.cli import main
-from vit_jax.commands.output import print_table
+from vit_jax.commands.output import print_rows, print_table
 from vit_jax.config.schema import KEYS
 from vit_jax.weights.zoo import PUBLISHED
 
@@ -66,3 +66,11 @@ def test_no_table_cuts_its_first_column(narrow, capsys):
     table.add_row(name, *["some words in a cell"] * 8)
     print_table(table)
     assert name in capsys.readouterr().out
+
+
+def test_headings_are_shown_once(narrow, capsys):
+    print_rows(("block", "heads"), [("first", "4"), ("second", "2")], headed=True)
+    shown = capsys.readouterr().out
+    assert shown.count("heads") == 1 and "second" in shown
+    if narrow == "pipe":
+        assert shown.splitlines()[0].split() == ["block", "heads"]

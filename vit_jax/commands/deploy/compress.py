@@ -79,7 +79,7 @@ def prune(
         (f"block {number}", str(left), str(width))
         for number, (left, width) in enumerate(zip(pruned.heads, pruned.mlp_width, strict=True))
     ]
-    print_rows(("left in", "heads", "hidden units"), [("left in", "heads", "hidden units"), *rows])
+    print_rows(("left in", "heads", "hidden units"), rows, headed=True)
     for name in ("parameters", "macs"):
         before, after = getattr(pruned.before, name), getattr(pruned.after, name)
         word = name if name == "parameters" else "multiply-adds"
