@@ -9,7 +9,8 @@ from PIL import Image
 from vit_jax.data import open_source
 from vit_jax.errors import UserError
 
-datasets = pytest.importorskip("datasets")
+pytestmark = pytest.mark.parity
+datasets = pytest.importorskip("datasets", reason="of the optional group parity")
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 5, 4, 3), np.uint8)
 LABELS = [0, 1, 2] * 4

@@ -23,8 +23,8 @@ from vit_jax.runs import ModelRecord
 from vit_jax.serving.limits import Limits
 from vit_jax.serving.service import Service
 
-testclient = pytest.importorskip("starlette.testclient")
-pytest.importorskip("fastapi")
+testclient = pytest.importorskip("starlette.testclient", reason="of the optional group test")
+pytest.importorskip("fastapi", reason="of the optional group serve")
 from vit_jax.serving.app import create_app  # noqa: E402
 
 NAMES = ("bright", "dark", "<b>odd</b>\u202e")

@@ -21,7 +21,7 @@ from tests.folders import ROOT
 from vit_jax.cli import main
 from vit_jax.errors import EXIT_USER_ERROR, UserError
 
-pytest.importorskip("fastapi")
+pytest.importorskip("fastapi", reason="of the optional group serve")
 from vit_jax.serving.server import address_of, open_socket
 
 

@@ -276,7 +276,7 @@ def test_without_optuna_its_samplers_are_refused_in_a_sentence(monkeypatch, tmp_
 
 @pytest.mark.parity
 def test_a_study_of_optuna_goes_on_where_it_stopped(begin):
-    pytest.importorskip("optuna")
+    pytest.importorskip("optuna", reason="of the optional group sweep")
     over = ("optimizer.learning_rate=1e-4..1e-1:log", "batch_size=8..64", "seed=0,1")
     sweep = begin(over=over, sampler="tpe", trials=3)
     assert sweep.train()
