@@ -280,7 +280,7 @@ class Loop:
 
     def _is_over(self) -> bool:
         """Return whether the validation metric has not improved for `stop_after` evaluations."""
-        if self.patience is None:
+        if self.patience is None or not self._due("evaluate"):
             return False
         lines = [line for line in self.log.lines if line["kind"] == EVALUATE]
         if not lines or lines[-1]["step"] != self.step:
