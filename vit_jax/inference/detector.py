@@ -24,7 +24,7 @@ from vit_jax.text import printable, to_json
 
 BATCH_SIZE = 16
 THRESHOLD = 0.5
-_LEAST_SIDE = 384  # pixels of pictures with boxes, below which whole pixels are enlarged
+_LEAST_SIDE = 384  # pixels of images with boxes, below which whole pixels are enlarged
 _COLORS = ("#ffe119", "#42d4f4", "#f58231", "#bfef45", "#fabed4", "#aaffc3", "#ffd8b1", "#dcbeff")
 
 
@@ -48,7 +48,7 @@ class Detector(Predictor):
     """
 
     usage: ClassVar[str] = "find objects with vit_jax.load({path!r}).detect(images)"
-    files: ClassVar[str] = "COCO's JSON and a picture with boxes for each image"
+    files: ClassVar[str] = "COCO's JSON and a copy with boxes for each image"
     threshold: float = THRESHOLD
     padding: bool = False  # whether the model gets a mask of the padding, see the task
 
@@ -226,12 +226,12 @@ def coco_file(
 def with_boxes(
     image: UInt8[np.ndarray, "height width channels"], found: Sequence[Found]
 ) -> Image.Image:
-    """Return a picture of an image with boxes, classes and scores; small ones are enlarged."""
+    """Return an image with boxes, classes and scores drawn on it; small ones are enlarged."""
     pixels = image if image.shape[-1] == 3 else np.repeat(image[..., :1], 3, axis=-1)
     factor = max(1, _LEAST_SIDE // min(image.shape[:2]))
     size = (image.shape[1] * factor, image.shape[0] * factor)
-    picture = Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
+    drawn = Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)
+    draw, font = ImageDraw.Draw(drawn), ImageFont.load_default()
     line = max(2, min(size) // 300)
     for one in reversed(found):  # the surest on top
         color = _COLORS[one.label % len(_COLORS)]
@@ -241,4 +241,4 @@ def with_boxes(
         place = draw.textbbox((box[0] + line, box[1] + line), text, font=font)
         draw.rectangle((place[0] - line, place[1] - line, place[2] + line, place[3]), fill=color)
         draw.text((box[0] + line, box[1] + line), text, fill="black", font=font)
-    return picture
+    return drawn

@@ -41,7 +41,7 @@ class DepthEstimator(Predictor):
     """
 
     usage: ClassVar[str] = "take its depths with vit_jax.load({path!r})(images)"
-    files: ClassVar[str] = "a PNG of 16 bits and a coloured picture for each image"
+    files: ClassVar[str] = "a PNG of 16 bits and a coloured one for each image"
     keeps_ratio: bool | None = None
 
     @property
