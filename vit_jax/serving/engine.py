@@ -99,9 +99,7 @@ class Engine:
 
         show: called with the numbers of sizes that are done, and of all.
         """
-        blank = np.zeros((*self.predictor.preprocessing.size, 3), np.uint8)
-        if self.predictor.preprocessing.channels not in (1, 3):
-            blank = np.zeros((*blank.shape[:2], self.predictor.preprocessing.channels), np.uint8)
+        blank = self.predictor.preprocessing.blank()
         one = Prepared("a blank image", self._input(blank), blank.shape[:2])
         for done, size in enumerate(self.sizes):
             show(done, len(self.sizes))
