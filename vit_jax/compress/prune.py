@@ -48,6 +48,7 @@ _PLAIN = {
     "mlp_norm": False,
     "learned_temperature": False,
     "lora_rank": 0,
+    "attention_type": "softmax",
 }
 
 Scores = list[Float[np.ndarray, " units"]]  # of every block
@@ -290,8 +291,7 @@ def _prunable(record: ModelRecord) -> nn.Module:
             f"{record.name} has no numbers of heads and hidden units for each block; a ViT can be "
             "pruned"
         )
-    needed = {**_PLAIN, "attention_type": "softmax"}
-    for field, value in needed.items():
+    for field, value in _PLAIN.items():
         if (given := getattr(model, field)) != value:
             raise UserError(
                 f"{record.name} has {field}={shown(given)}, whose parameters belong to all heads "
