@@ -12,6 +12,7 @@ from vit_jax.export.photographs import photographs
 from vit_jax.inference.loading import load
 from vit_jax.inference.predictor import Predictor
 from vit_jax.runs import RunDir
+from vit_jax.runs.derived import is_in_training
 
 PROGRAMS = ("stablehlo", "onnx", "openvino")
 LIBRARIES = ("timm", "huggingface", "torchvision", "openclip")
@@ -94,8 +95,7 @@ def _write(
 def _step(run: RunDir, checkpoint: int | str) -> int:
     """Return the step of a checkpoint; UserError for the last one of a run that is not finished."""
     step = run.find_step(checkpoint)
-    in_training = run.metrics_file.exists() and run.result() is None
-    if checkpoint == "last" and in_training:
+    if checkpoint == "last" and is_in_training(run):
         raise UserError(
             f"{run.path} is not finished: its last checkpoint is that of step {step}; resume it "
             f"with the command that started it, or export that with --checkpoint={step}"
