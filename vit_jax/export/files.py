@@ -8,12 +8,9 @@ OUT/
   weights.safetensors  the weights of a large model, where they are not in the program
 """
 
-import contextlib
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,44 +18,23 @@ from typing import Any
 from vit_jax import __version__
 from vit_jax.errors import UserError, writing
 from vit_jax.inference.predictor import Predictor
-from vit_jax.runs import ModelRecord
+from vit_jax.runs import ModelRecord, RunDir
+from vit_jax.runs.derived import check_empty, check_outside
 from vit_jax.text import to_json
 
 FORMAT = 1
 DESCRIPTION = "exported.json"
 
 
-def check_output(folder: str | os.PathLike, run: str | os.PathLike) -> None:
+def check_output(folder: str | os.PathLike, run: RunDir) -> None:
     """Raise UserError for a folder that cannot be written, or that is in the folder of the run."""
     path = Path(folder).expanduser()
     if path.is_file():
         raise UserError(f"{folder} is a file; choose the path of a new folder")
-    if path.absolute().resolve().is_relative_to(Path(run).expanduser().absolute().resolve()):
-        raise UserError(
-            f"{folder} is in the run folder {run}, which holds files of training only; choose a "
-            "folder outside of it"
-        )
-    if path.is_dir() and any(path.iterdir()):
-        raise UserError(f"{folder} is not empty; choose another output folder")
+    check_outside(folder, run)
+    check_empty(folder)
     if path.is_symlink():
         raise UserError(f"{folder} is a link; choose the path of a new folder")
-
-
-@contextlib.contextmanager
-def written_whole(folder: str | os.PathLike) -> Iterator[Path]:
-    """Context with a draft of a folder, which gets its name at the end and is removed on errors."""
-    path = Path(folder).expanduser()
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path):
-        draft.mkdir(parents=True)
-    try:
-        yield draft
-        with writing(path):
-            if path.is_dir():  # an empty one
-                path.rmdir()
-            os.replace(draft, path)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def description_of(record: ModelRecord, predictor: Predictor, target: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from vit_jax.export.photographs import photographs
 from vit_jax.inference.loading import load
 from vit_jax.inference.predictor import Predictor
 from vit_jax.runs import RunDir
-from vit_jax.runs.derived import is_in_training
+from vit_jax.runs.derived import is_in_training, written_whole
 
 PROGRAMS = ("stablehlo", "onnx", "openvino")
 LIBRARIES = ("timm", "huggingface", "torchvision", "openclip")
@@ -57,7 +57,7 @@ def export_run(
         raise UserError(f"--images are for --to=onnx and --to=openvino, not for --to={to}; omit it")
     run = RunDir(path)
     record = run.read_model()
-    files.check_output(folder, path)
+    files.check_output(folder, run)
     step = _step(run, checkpoint)
     if to in LIBRARIES:
         return _convert(run, folder, to, step, raw)
@@ -65,7 +65,7 @@ def export_run(
         need_packages(*["openvino"] * (to == "openvino"))
     predictor = load(path, step, raw=raw)
     facts = files.description_of(record, predictor, to)
-    with files.written_whole(folder) as draft:
+    with written_whole(folder) as draft:
         facts |= _write(draft, predictor, to, facts, int8, images)
         files.write_description(draft, facts)
     return facts

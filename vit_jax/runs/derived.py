@@ -4,9 +4,10 @@ Such a folder has the parameters alone, as checkpoint 0. Data, classes and token
 the run that it is made from, so that everything but training works with it as with any run.
 """
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,34 @@ def check_empty(folder: str | os.PathLike) -> None:
         raise UserError(f"{folder} is not empty; choose another output folder")
     if path.exists() and not path.is_dir():
         raise UserError(f"{folder} is a file; choose another output folder")
+
+
+def check_outside(folder: str | os.PathLike, run: RunDir) -> None:
+    """Raise UserError if a folder that is to be written is, or lies in, the folder of a run."""
+    if Path(folder).expanduser().resolve().is_relative_to(run.path.resolve()):
+        raise UserError(
+            f"{folder} is in the run folder {run.path}, which holds files of its training only; "
+            "choose a folder outside of it"
+        )
+
+
+@contextlib.contextmanager
+def written_whole(folder: str | os.PathLike) -> Iterator[Path]:
+    """Context with a draft of a folder, which gets its name at the end and is removed on errors.
+
+    folder: it must be empty or missing.
+    """
+    path = Path(folder).expanduser().resolve()
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    make_folder(draft, folder)
+    try:
+        yield draft
+        with writing(path):
+            if path.is_dir():  # an empty one
+                path.rmdir()
+            os.replace(draft, path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def make_folder(folder: str | os.PathLike, name: str | os.PathLike = "") -> None:
@@ -84,15 +113,9 @@ def write_derived(
         UserError: the folder holds something, lies in the other, or cannot be written.
     """
     check_empty(folder)
-    path = Path(folder).expanduser().resolve()
-    if path.is_relative_to(source.path.resolve()):
-        raise UserError(
-            f"{folder} is in the run folder {source.path}, which holds files of its training only; "
-            "choose a folder outside of it"
-        )
-    draft = RunDir(path.with_name(f".{path.name}.{os.getpid()}"))
-    make_folder(draft.path, folder)
-    try:
+    check_outside(folder, source)
+    with written_whole(folder) as path:
+        draft = RunDir(path)
         draft.write_variables(dict(variables), record)
         for name in ("config_file", "split_file", "training_images_file"):
             if getattr(source, name).exists():
@@ -100,10 +123,4 @@ def write_derived(
         if source.tokenizer.is_dir():
             shutil.copytree(source.tokenizer, draft.tokenizer)
         draft.write_model(record)
-        with writing(path):
-            if path.is_dir():  # an empty one
-                path.rmdir()
-            os.replace(draft.path, path)
-    finally:
-        shutil.rmtree(draft.path, ignore_errors=True)
-    return RunDir(path)
+    return RunDir(Path(folder).expanduser().resolve())
