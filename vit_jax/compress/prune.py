@@ -123,11 +123,11 @@ def prune(
         source_config={},
     )
     after = cost(new.create_model())
-    written = write_derived(folder, source, new, {**variables, "params": pruned})
-    if written.config_file.exists():
-        config = written.read_config()
-        config["model"] = {**config["model"], **fields}
-        written.write_config(config)
+
+    def of_pruned(config: dict[str, Any]) -> dict[str, Any]:
+        return {**config, "model": {**config["model"], **fields}}
+
+    write_derived(folder, source, new, {**variables, "params": pruned}, of_pruned)
     return Pruned(new, cost(model), after, *counts)
 
 

@@ -7,7 +7,7 @@ the run that it is made from, so that everything but training works with it as w
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +100,19 @@ def is_derived(run: RunDir) -> bool:
 
 
 def write_derived(
-    folder: str | os.PathLike, source: RunDir, record: ModelRecord, variables: Mapping[str, Any]
-) -> RunDir:
-    """Write the folder of a run that is made from another, whole or not at all, and return it.
+    folder: str | os.PathLike,
+    source: RunDir,
+    record: ModelRecord,
+    variables: Mapping[str, Any],
+    change_config: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:
+    """Write the folder of a run that is made from another, whole or not at all.
 
     Args:
         folder: it must be empty or missing.
         source: the run whose data, and tokenizer if there is one, are those of the new one.
         record: of the new model. variables: of all modules of its task.
+        change_config: returns the configuration of the new run, if it differs, from the source's.
 
     Raises:
         UserError: the folder holds something, lies in the other, or cannot be written.
@@ -122,5 +127,6 @@ def write_derived(
                 shutil.copy(getattr(source, name), getattr(draft, name))
         if source.tokenizer.is_dir():
             shutil.copytree(source.tokenizer, draft.tokenizer)
+        if change_config is not None and draft.config_file.exists():
+            draft.write_config(change_config(draft.read_config()))
         draft.write_model(record)
-    return RunDir(Path(folder).expanduser().resolve())

@@ -1,6 +1,7 @@
 """A subnet of a trained supernet as a run of its own: an ordinary ViT with sliced weights."""
 
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -52,13 +53,12 @@ def extract(
         options={},
         origin=f"subnet of {run} at step {step} ({record.origin})",
     )
-    out = write_derived(folder, source, sliced, {**variables, "params": params})
-    if out.config_file.exists():
-        out.write_config(_config_of(out.read_config(), sizes))
+    change_config = functools.partial(_config_of, sizes)
+    write_derived(folder, source, sliced, {**variables, "params": params}, change_config)
     return sliced
 
 
-def _config_of(config: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+def _config_of(sizes: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration of a supernet as that of a subnet."""
     own = Supernet.settable()
     objective = {name: value for name, value in config["objective"].items() if name not in own}
