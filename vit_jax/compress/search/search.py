@@ -31,6 +31,8 @@ from vit_jax.training.open_run import open_run
 FILE = "search.jsonl"
 SPLIT = "validation"
 
+_SIZES = ("depths", "widths", "heads", "mlp_ratios")  # of a search space
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -172,9 +174,6 @@ def read_search(folder: str | os.PathLike) -> tuple[dict[str, Any], list[Judged]
 def ranked(judged: Sequence[Judged]) -> list[Judged]:
     """Return the results by accuracy, those that are equal by their cost; the rest in order."""
     return sorted(judged, key=lambda one: (-one.correct, one.macs, one.parameters))
-
-
-_SIZES = ("depths", "widths", "heads", "mlp_ratios")
 
 
 def _digest(variables: dict[str, Any]) -> str:
