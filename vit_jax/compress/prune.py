@@ -210,7 +210,8 @@ def taylor_scores(
 
     Squares are summed over images: derivatives of a batch's mean loss cancel and choose worse.
 
-    variables: with blocks apart. images: number of training images, rounded to whole batches.
+    variables: with blocks apart. images: number of training images, rounded to whole batches
+    if there are more than one has.
     """
     task, state = experiment.task, {k: v for k, v in variables.items() if k != "params"}
     model = task.model.clone(scan_layers=False) if task.model.scan_layers else task.model
@@ -253,11 +254,15 @@ def taylor_scores(
 
 
 def _whole_batches(experiment: Experiment, images: int) -> Iterator[dict[str, Any]]:
-    """Yield batches of training images as they are, all of one size, without augmentation."""
+    """Yield batches of training images as they are, all of one size, without augmentation.
+
+    Fewer images than a batch has are one batch of their number.
+    """
     source = evenly_spaced(experiment.train_source, images)
     for batch in experiment.eval_batches(source):
-        if batch["mask"].all():
-            yield {name: array for name, array in batch.items() if name != "mask"}
+        real = batch["mask"] > 0
+        if real.all() or len(source) < len(real):
+            yield {name: array[real] for name, array in batch.items() if name != "mask"}
 
 
 def _blocks(described: Described) -> list[str]:

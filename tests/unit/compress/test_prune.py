@@ -132,6 +132,25 @@ def test_taylor_scores_are_squared_derivatives_by_gates():
     np.testing.assert_allclose(units[1][4], (of_unit**2).sum(), rtol=0.02)
 
 
+def test_fewer_images_than_a_batch_are_scored_without_its_padding():
+    model, params, _ = tiny()
+
+    class OfOne(Data):
+        train_source = range(1)
+
+        def __init__(self, mask):
+            super().__init__(model)
+            self.mask = np.array(mask)
+
+        def eval_batches(self, source):
+            yield {"image": IMAGES, "mask": self.mask}
+
+    alone = [taylor_scores(OfOne(mask), {"params": params}, 1) for mask in ([1, 0], [0, 1])]
+    both = taylor_scores(Data(model), {"params": params}, 2)
+    for first, second, sums in zip(*map(jax.tree.leaves, (*alone, both)), strict=True):
+        np.testing.assert_allclose(first + second, sums, rtol=1e-4)
+
+
 def test_a_run_is_pruned_to_a_run_of_its_own(tmp_path):
     _, params, _ = tiny()
     fields = {**FIELDS, "scan_layers": True}
