@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
+from vit_jax.evaluation.few_shot import t_half_width
 from vit_jax.evaluation.metrics import is_share
-
-LEVEL = 0.95  # of the intervals
 
 
 class Spread(NamedTuple):
@@ -46,8 +45,8 @@ def spread(values: Sequence[float]) -> Spread:
     if len(values) < 2:
         return Spread(mean)
     deviation = float(values.std(ddof=1))
-    half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * deviation / np.sqrt(len(values))
-    return Spread(mean, deviation, float(mean - half), float(mean + half))
+    half = t_half_width(values)
+    return Spread(mean, deviation, mean - half, mean + half)
 
 
 def limited(metric: str, low: float, high: float) -> tuple[float, float]:
