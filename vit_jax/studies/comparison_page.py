@@ -13,7 +13,7 @@ from vit_jax.evaluation.metrics import is_share, shown_name, shown_value
 from vit_jax.runs import EVALUATE, RESULT, TRAIN
 from vit_jax.studies.comparison import Arm, Comparison, short
 from vit_jax.studies.finished import FinishedRun
-from vit_jax.studies.statistics import Test, limited
+from vit_jax.studies.statistics import Test, limited, shown_spread
 from vit_jax.text import counted
 
 DIFFERENT_IMAGES = (
@@ -36,10 +36,7 @@ def rows(found: Comparison) -> list[tuple[str, ...]]:
 
 def _row(found: Comparison, arm: Arm) -> tuple[str, ...]:
     names = tuple(map(str, arm.settings.values())) or (arm.name,)
-    mean, deviation, *_ = arm.spread(found.metric)
-    result = shown_value(found.metric, mean)
-    if deviation is not None:
-        result = f"{result.removesuffix(' %')} ± {shown_value(found.metric, deviation)}"
+    result = shown_spread(found.metric, arm.spread(found.metric))
     tested = found.test(arm)
     difference = "best" if arm is found.best else "-"
     if tested:

@@ -10,7 +10,7 @@ from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import shown_name, shown_value
 from vit_jax.runs import RunDir
 from vit_jax.studies.apart import apart
-from vit_jax.studies.statistics import Spread, limited, spread
+from vit_jax.studies.statistics import Spread, limited, shown_spread, spread
 from vit_jax.studies.sweep.held_out import Splits
 from vit_jax.studies.sweep.plan import Plan
 from vit_jax.studies.sweep.trial import FINISHED, Trial
@@ -73,17 +73,15 @@ class OutOfFold:
         ]
         if not self.values:
             return ["no fold has a result yet"]
-        mean, deviation, low, high = self.spread
+        found = self.spread
         done = f"{len(self.values)} of {self.planned} folds"
         if len(self.values) == self.planned:
             done = counted(self.planned, "fold")
-        text = f"mean of {done}: {name} {shown_value(self.metric, mean)}"
-        if deviation is not None:
-            low, high = (shown_value(self.metric, x) for x in limited(self.metric, low, high))
-            text = (
-                f"{text.removesuffix(' %')} ± {shown_value(self.metric, deviation)} (95 % interval "
-                f"{low} to {high})"
-            )
+        text = f"mean of {done}: {name} {shown_spread(self.metric, found)}"
+        if found.deviation is not None:
+            ends = limited(self.metric, found.low, found.high)
+            low, high = (shown_value(self.metric, x) for x in ends)
+            text += f" (95 % interval {low} to {high})"
         lines.append(text)
         if self.accuracy is not None:
             share = shown_value("accuracy", self.accuracy)

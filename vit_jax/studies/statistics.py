@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from vit_jax.evaluation.few_shot import t_half_width
-from vit_jax.evaluation.metrics import is_share
+from vit_jax.evaluation.metrics import is_share, shown_value
 
 
 class Spread(NamedTuple):
@@ -47,6 +47,14 @@ def spread(values: Sequence[float]) -> Spread:
     deviation = float(values.std(ddof=1))
     half = t_half_width(values)
     return Spread(mean, deviation, mean - half, mean + half)
+
+
+def shown_spread(metric: str, found: Spread) -> str:
+    """Return mean and deviation for reading; the mean alone of a single value."""
+    mean = shown_value(metric, found.mean)
+    if found.deviation is None:
+        return mean
+    return f"{mean.removesuffix(' %')} ± {shown_value(metric, found.deviation)}"
 
 
 def limited(metric: str, low: float, high: float) -> tuple[float, float]:

@@ -12,12 +12,12 @@ from typing import Any
 
 from vit_jax.analysis.report.html import Section, paragraph, table, wide
 from vit_jax.errors import UserError, writing
-from vit_jax.evaluation.metrics import shown_name, shown_value
+from vit_jax.evaluation.metrics import shown_name
 from vit_jax.studies.apart import apart
 from vit_jax.studies.comparison import Arm, Comparison, compare
 from vit_jax.studies.comparison_page import write_page
 from vit_jax.studies.finished import FinishedRun, read_runs
-from vit_jax.studies.statistics import Spread, spread
+from vit_jax.studies.statistics import Spread, shown_spread, spread
 from vit_jax.studies.sweep.locks import locked
 from vit_jax.studies.sweep.plan import LOCK, Plan
 from vit_jax.studies.sweep.space import SEED, in_words
@@ -200,7 +200,7 @@ def winner_lines(outcome: Outcome, tested: Tested | None) -> list[str]:
         return [*lines, "no setting has a result of every run, so that there is no winner"]
     lines.append(
         f"winner: {in_words(outcome.setting(winner))}, {shown_name(plan.metric)} "
-        f"{_result(plan.metric, winner.spread(plan.metric))} on the validation images "
+        f"{shown_spread(plan.metric, winner.spread(plan.metric))} on the validation images "
         f"({plan.splits.validation})"
     )
     return [*lines, *([_test_sentence(outcome, tested)] if tested else [])]
@@ -215,16 +215,9 @@ def _test_sentence(outcome: Outcome, tested: Tested) -> str:
     )
     return (
         f"test ({tested.split}, {counted(examples, 'image')}): {shown_name(metric)} "
-        f"{_result(metric, tested.spread(metric))}, kept in {outcome.folder / TEST}"
+        f"{shown_spread(metric, tested.spread(metric))}, kept in {outcome.folder / TEST}"
         f"{again if looks > 1 else ''}"
     )
-
-
-def _result(metric: str, found: Spread) -> str:
-    text = shown_value(metric, found.mean)
-    if found.deviation is None:
-        return text
-    return f"{text.removesuffix(' %')} ± {shown_value(metric, found.deviation)}"
 
 
 def write_outcome_page(outcome: Outcome, tested: Tested | None) -> Path:
