@@ -4,32 +4,32 @@ The test images are looked at once, for the winner; `test.json` in the folder ke
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vit_jax.analysis.report.html import Section, paragraph, table, wide
-from vit_jax.errors import UserError, writing
+from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import shown_name
 from vit_jax.studies.apart import apart
 from vit_jax.studies.comparison import Arm, Comparison, compare
 from vit_jax.studies.comparison_page import write_page
 from vit_jax.studies.finished import FinishedRun, read_runs
 from vit_jax.studies.statistics import Spread, shown_spread, spread
+from vit_jax.studies.sweep.json_files import write_json
 from vit_jax.studies.sweep.locks import locked
 from vit_jax.studies.sweep.plan import LOCK, Plan
 from vit_jax.studies.sweep.space import SEED, in_words
 from vit_jax.studies.sweep.trial import FAILED, FINISHED, OPEN, PRUNED, State, Trial
-from vit_jax.text import counted, to_json
+from vit_jax.text import counted
 
 PAGE, TEST = "comparison.html", "test.json"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep has found so far.
+    """State of a sweep and its results so far.
 
     states: of every trial. found: the finished trials as arms; None without any.
     """
@@ -141,10 +141,7 @@ def test_winner(outcome: Outcome) -> Tested | None:
         by_run = dict(zip((run.name for run in runs), metrics, strict=True))
         tested = Tested(settings, split, by_run)
         kept = {"tested": [vars(one) for one in (*before, tested)]}
-        draft = outcome.folder / f"{TEST}.{os.getpid()}"
-        with writing(draft):
-            draft.write_text(to_json(kept, indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, outcome.folder / TEST)
+        write_json(outcome.folder / TEST, kept)
     return tested
 
 

@@ -6,7 +6,6 @@ Everything about a trial follows from the plan and its number, so that any proce
 import dataclasses
 import functools
 import json
-import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,11 +14,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from vit_jax.config import default_config, differences, flatten, load_config
-from vit_jax.errors import UserError, writing
+from vit_jax.errors import UserError
 from vit_jax.runs.lock import make_folder
 from vit_jax.studies.finished import is_lower_better
 from vit_jax.studies.sweep import space as spaces
 from vit_jax.studies.sweep.held_out import Splits, splits_of
+from vit_jax.studies.sweep.json_files import write_json
 from vit_jax.studies.sweep.locks import locked
 from vit_jax.text import to_json
 
@@ -31,7 +31,7 @@ FILE, LOCK = "sweep.json", "sweep.lock"
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a sweep trains.
+    """Plan of a sweep: all that its trials follow from.
 
     config, overrides: as of `train`. over: texts of the space, see `space.parse_space`.
     sampler, pruner: of `SAMPLERS` and `PRUNERS`. seed: of the sampler. trials: number of settings
@@ -110,10 +110,7 @@ class Plan:
 
     def write(self, folder: Path) -> None:
         """Write it into the folder of the sweep."""
-        draft = folder / f"{FILE}.{os.getpid()}"
-        with writing(draft):
-            draft.write_text(to_json(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, folder / FILE)
+        write_json(folder / FILE, dataclasses.asdict(self))
 
     def check_same(self, old: "Plan", folder: Path) -> None:
         """Raise UserError if the sweep in a folder was started with another plan."""

@@ -2,18 +2,17 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from vit_jax.errors import UserError, writing
+from vit_jax.errors import UserError
 from vit_jax.runs import EVALUATE, RunDir
+from vit_jax.studies.sweep.json_files import write_json
 from vit_jax.studies.sweep.locks import tried
 from vit_jax.studies.sweep.plan import Plan
 from vit_jax.studies.sweep.space import SEED
-from vit_jax.text import to_json
 
 FINISHED, FAILED, PRUNED, OPEN = "finished", "failed", "pruned", "open"
 LOG = "train.log"  # in the run folder: all that the training has printed
@@ -58,11 +57,8 @@ class Trial:
 
     def close(self, state: str, reason: str) -> None:
         """Keep that it failed or was pruned, and why."""
-        draft = self.folder / f"{_FILE}.{os.getpid()}"
         kept = {"state": state, "reason": reason, "settings": dict(self.settings)}
-        with writing(draft):
-            draft.write_text(to_json(kept, indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, self.folder / _FILE)
+        write_json(self.folder / _FILE, kept)
 
     def reopen(self) -> None:
         """Forget that it failed; its run goes on from its last checkpoint."""
