@@ -23,6 +23,7 @@ except ImportError:  # Windows
 
 # Error numbers of file systems without locks, such as some network disks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+BUSY = "another training is using"  # begins the error of a run folder that is locked
 
 
 @contextlib.contextmanager
@@ -52,8 +53,8 @@ def run_lock(run: RunDir, warn: Callable[[str], None]) -> Iterator[None]:
         except BlockingIOError as error:
             file.seek(0)
             raise UserError(
-                f"another training is using {run.path} ({file.read().strip()}); wait for it, stop "
-                "it, or choose another --workdir"
+                f"{BUSY} {run.path} ({file.read().strip()}); wait for it, stop it, or choose "
+                "another --workdir"
             ) from error
         except OSError as error:
             if error.errno not in NO_LOCKS:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from vit_jax.errors import EXIT_STOPPED
+from vit_jax.runs.lock import BUSY
 from vit_jax.studies.sweep.asking import Asking
 from vit_jax.studies.sweep.locks import locked
 from vit_jax.studies.sweep.plan import LOCK, MEDIAN, Plan
@@ -23,7 +24,6 @@ from vit_jax.training.checkpointing.preemption import StopSignal
 _POLL = 0.2  # seconds between two looks at the processes
 _LOOK = 2.0  # seconds between two looks at the evaluations of a trial
 _TAIL = 64 * 2**10  # bytes of a log that are searched for its error
-_BUSY = "another training is using"  # how `runs.lock` begins its error
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
@@ -200,7 +200,7 @@ class Sweep:
             self._left.add(trial.number)
             if not stopping:
                 self.say(f"{name} was stopped by another; the same command goes on with it")
-        elif (reason := child.reason()).startswith(_BUSY):
+        elif (reason := child.reason()).startswith(BUSY):
             self._left.add(trial.number)
             self._busy.add(trial.number)
         else:
