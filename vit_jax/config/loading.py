@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from vit_jax.config.aliases import suggest_key
 from vit_jax.config.augment_presets import PRESETS
 from vit_jax.config.files import find_config
-from vit_jax.config.schema import FREE_KEYS, KEYS, OPTIMIZERS, REQUIRED
+from vit_jax.config.schema import KEYS, OPTIMIZERS, REQUIRED, is_free
 from vit_jax.config.values import Choice, ClassWeights, Evaluations, Span, Text
 from vit_jax.errors import UserError, shown
 from vit_jax.plugins import import_installed, import_plugins, module_names
@@ -139,8 +139,7 @@ def differences(old: Mapping, new: Mapping) -> list[str]:
     lines = []
     for path in sorted(old_values.keys() | new_values.keys()):
         before, after = old_values.get(path, "(unset)"), new_values.get(path, "(unset)")
-        free = any(path == key or path.startswith(f"{key}.") for key in FREE_KEYS)
-        if _plain(before) != _plain(after) and not free:
+        if _plain(before) != _plain(after) and not is_free(path):
             lines.append(f"{path}: {before} -> {after}")
     return lines
 

@@ -338,3 +338,8 @@ FREE_KEYS = (
     *("evaluators", "evaluate.probe_every", "evaluate.probe_data"),
     *("data.workers", "data.dir", "data.manual_dir", "data.on_decode_error"),
 )
+
+
+def is_free(key: str) -> bool:
+    """Return whether a key is one of `FREE_KEYS`, or in one of their sections."""
+    return any(key == free or key.startswith(f"{free}.") for free in FREE_KEYS)

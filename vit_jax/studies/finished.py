@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from vit_jax.config import flatten
-from vit_jax.config.schema import FREE_KEYS
+from vit_jax.config.schema import is_free
 from vit_jax.csv_files import read_csv
 from vit_jax.errors import UserError, nearest
 from vit_jax.evaluation.metrics import metric_names
@@ -20,7 +20,7 @@ from vit_jax.text import counted, tell
 
 _OF_THE_TEST = ("dataset", "data.test", "data.holdout", "data.split_seed")
 _LOWER_IS_BETTER = ("loss", "abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog", "error")
-_NO_SETTINGS = (*FREE_KEYS, "evaluate.every", "evaluate.batch_size")
+_NO_SETTINGS = ("seed", "evaluate.every", "evaluate.batch_size")
 
 
 class Judged(NamedTuple):
@@ -138,8 +138,8 @@ def differing(runs: Iterable[FinishedRun]) -> tuple[str, ...]:
     return tuple(
         key
         for key in keys
-        if key != "seed"
-        and not any(key == free or key.startswith(f"{free}.") for free in _NO_SETTINGS)
+        if key not in _NO_SETTINGS
+        and not is_free(key)
         and any(run.settings.get(key) != runs[0].settings.get(key) for run in runs)
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vit_jax.config.schema import FREE_KEYS, KEYS
+from vit_jax.config.schema import KEYS, is_free
 from vit_jax.config.values import Integer, Number
 from vit_jax.errors import UserError, shown
 
@@ -115,7 +115,7 @@ def _check_key(key: str) -> None:
             f"--over {key} is not possible: a sweep trains on the training images, chooses on the "
             "validation images and looks at the test images once; sweep over another key"
         )
-    if any(key == free or key.startswith(f"{free}.") for free in FREE_KEYS):
+    if is_free(key):
         raise UserError(f"--over {key}: this key does not influence the result; sweep over another")
 
 
