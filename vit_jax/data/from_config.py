@@ -61,8 +61,8 @@ def open_sources(
         fold, seed = config.data.fold, config.data.split_seed
         sources["train"], sources["test"] = fold_of(sources["train"], fold, seed)
     if config.data.limit:
-        train = stratified(sources["train"], config.data.limit, config.data.split_seed)
-        sources["train"] = train
+        limit, seed = config.data.limit, config.data.split_seed
+        sources["train"] = stratified(sources["train"], limit, seed)
     return sources
 
 
@@ -75,12 +75,7 @@ def open_probe_sources(config: ConfigDict, dataset: str, test: str = "test") -> 
     Raises:
         UserError: there is no such dataset or split, or the two share images.
     """
-    same_kind = config.dataset.partition(":")[0] == dataset.partition(":")[0]
-    table = (
-        dataclasses.replace(table_options(config), image_dir="", group_column="")
-        if same_kind
-        else None
-    )
+    table = options_for_other(config, dataset)
     where = {
         "data_dir": config.data.dir or None,
         "manual_dir": config.data.manual_dir or None,
@@ -117,6 +112,13 @@ def table_options(config: ConfigDict) -> TableOptions:
         data.caption_column,
         data.group_column,
     )
+
+
+def options_for_other(config: ConfigDict, dataset: str) -> TableOptions | None:
+    """Return the options of a configuration for another file of the same kind; else None."""
+    if config.dataset.partition(":")[0] != dataset.partition(":")[0]:
+        return None
+    return dataclasses.replace(table_options(config), image_dir="", group_column="")
 
 
 def check_splits(config: ConfigDict, sources: dict[str, Source]) -> None:

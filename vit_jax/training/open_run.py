@@ -5,7 +5,6 @@ reopened.source("test")
 reopened.experiment.preprocessing
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ml_collections import ConfigDict
 
 from vit_jax.config import default_config, differences, restore_config
 from vit_jax.data import Source, TableOptions, check_inputs
-from vit_jax.data.from_config import open_part, table_options
+from vit_jax.data.from_config import open_part, options_for_other
 from vit_jax.data.texts import TextOptions
 from vit_jax.errors import UserError
 from vit_jax.models.dense import CLASSES, gives
@@ -163,10 +162,4 @@ def _table_options(folder: RunDir, dataset: str) -> TableOptions | None:
     """Return the column options of the run's own table, for a table used in its place."""
     if not folder.config_file.exists():
         return None
-    config = restore_config(folder.read_config())
-    same_kind = config.dataset.partition(":")[0] == dataset.partition(":")[0]
-    return (
-        dataclasses.replace(table_options(config), image_dir="", group_column="")
-        if same_kind
-        else None
-    )
+    return options_for_other(restore_config(folder.read_config()), dataset)
