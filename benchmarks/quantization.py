@@ -12,7 +12,7 @@
 
 import argparse
 import dataclasses
-import statistics
+import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,16 +22,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.distillation import LAST, write_rows
+from benchmarks.distillation import LAST, ROOT, write_rows
+from vit_jax.analysis.latency.timing import time_in_turns
 from vit_jax.compress.quantize import SKIPPED, quantized_variables
 from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.inference import Classifier
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.quantized import packed
 from vit_jax.runs import ModelRecord
 from vit_jax.runs.derived import read_finished
 from vit_jax.training.open_run import open_run
 
-PAGE = Path(__file__).parents[1] / "docs" / "deploy.md"
+PAGE = ROOT / "docs" / "deploy.md"
 FIRST = "<!-- rows: python -m benchmarks.quantization -->\n"
 HEAD = """\
 | model | numbers | accuracy | largest difference | bytes | share | speed |
@@ -78,18 +80,12 @@ def logits_of(variant: Variant, images: np.ndarray) -> np.ndarray:
 def speeds(some: list[Variant], images: np.ndarray, rounds: int) -> list[float]:
     """Return the speed of each by that of the first, in CPU time, the median of rounds."""
 
-    def seconds(variant: Variant) -> float:
-        start = time.process_time()
+    def run(variant: Variant) -> None:
         jax.block_until_ready(variant.classifier.run(images))
-        return time.process_time() - start
 
-    for variant in some:
-        seconds(variant)  # compiles
-    ratios = []
-    for _ in range(rounds):
-        times = [seconds(variant) for variant in some]
-        ratios.append([times[0] / one for one in times])
-    return [statistics.median(column) for column in zip(*ratios, strict=True)]
+    runs = [functools.partial(run, variant) for variant in some]
+    times = time_in_turns(runs, 0, rounds, time.process_time)  # one call in a round
+    return [one.speed_up(times[0]) for one in times]
 
 
 def rows_of_run(path: Path, rounds: int, limit: int) -> Iterator[str]:
@@ -115,7 +111,7 @@ def rows_of_size(name: str, rounds: int, batch: int) -> Iterator[str]:
     side = 224
     record = ModelRecord(name, {"num_classes": 1000}, Preprocessing((side, side)), ())
     model = record.create_model()
-    shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, side, side, 3)))
+    shapes = trace_init(model, jnp.zeros((1, side, side, 3)))
     draw = np.random.default_rng(0)
     variables = jax.tree.map(
         lambda x: draw.normal(scale=0.02, size=x.shape).astype(np.float32), shapes

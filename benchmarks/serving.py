@@ -19,9 +19,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from benchmarks.families import ROOT
 from vit_jax.inference.loading import load
 from vit_jax.serving.engine import Engine
 from vit_jax.serving.reading import Upload
 from vit_jax.text import counted
 
-ROOT = Path(__file__).parents[1]
 MOST = 16
 _HEADERS = {"content-type": "multipart/form-data; boundary=part"}
 _LOST = (ConnectionError, http.client.HTTPException, TimeoutError)
@@ -136,23 +136,8 @@ def bare_speed(engine: Engine, files: list[bytes], seconds: float) -> float:
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
     """Return what a function gives in each of several threads; raises what one of them raises."""
-    found: list[Any] = [None] * count
-    failures: list[Exception] = []
-
-    def run(number: int) -> None:
-        try:
-            found[number] = work(number)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return found
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, range(count)))
 
 
 def served_seconds(port: int, bodies: list[bytes], clients: int, seconds: float) -> np.ndarray:
@@ -216,12 +201,10 @@ def kill_and_restart(run: str, bodies: list[bytes], clients: int, each: int) -> 
         server.stop(signal.SIGKILL)
         return Server(run, server.port)
 
-    restarted: list[Server] = []
-    killer = threading.Thread(target=lambda: restarted.append(killed()))
-    killer.start()
-    in_threads(clients, work)
-    killer.join()
-    code = restarted[0].stop()
+    with ThreadPoolExecutor(1) as killer:
+        restarted = killer.submit(killed)
+        in_threads(clients, work)
+    code = restarted.result().stop()
     return (
         f"killed and restarted: {sum(answered):,} of {clients * each:,} requests answered, "
         f"{counted(sum(wrong), 'wrong answer')}, {sum(repeated):,} attempts without an answer were "

@@ -10,10 +10,11 @@
 
 import argparse
 import csv
+import functools
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import vit_jax
+from vit_jax.analysis.latency.timing import time_in_turns
 from vit_jax.compress.prune import CRITERIA, prune
 from vit_jax.config import restore_config
 from vit_jax.data import eval_batches
@@ -147,16 +149,12 @@ def accuracy(model: vit_jax.Classifier, images: np.ndarray, labels: np.ndarray) 
 def cpu_seconds(models: list[vit_jax.Classifier], images: np.ndarray) -> list[float]:
     """Return the CPU seconds of one pass of every model, the best of several."""
 
-    def once(run: Callable[[], Any]) -> float:
-        start = time.process_time()
-        jax.block_until_ready(run())
-        return time.process_time() - start
+    def run(model: vit_jax.Classifier) -> None:
+        jax.block_until_ready(model.logits(images))
 
-    runs = [lambda model=model: model.logits(images) for model in models]
-    for run in runs:
-        run()
-    passes = [[once(run) for run in runs] for _ in range(PASSES)]
-    return list(np.min(passes, axis=0))
+    runs = [functools.partial(run, model) for model in models]
+    times = time_in_turns(runs, 0, PASSES, time.process_time)  # one call in a round
+    return [min(one.seconds) for one in times]
 
 
 def tune(path: str, fields: dict[str, Any], length: str, folder: Path) -> float:
