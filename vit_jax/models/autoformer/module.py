@@ -5,11 +5,12 @@ values (`positions`). The mean of the patches is classified; the class token tak
 only. It is a supernet, or a subnet that a search found.
 """
 
+from typing import ClassVar
+
 from vit_jax.errors import shown
+from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.autoformer.positions import KEYS, VALUES, RelativeAttention, RelativeVectors
-from vit_jax.models.block import Block, block_factory, remat_block
-from vit_jax.models.description.roles import Blocks, Roles
-from vit_jax.models.fields import Count, Factory, PerBlock, Positive, of_block
+from vit_jax.models.fields import Count, PerBlock, Positive
 from vit_jax.models.initializers import SchemeName
 from vit_jax.models.positions.tables import ResizeMethod
 from vit_jax.models.positions.types import POSITION_KINDS
@@ -53,6 +54,8 @@ class AutoFormer(ViT):
     init_scheme: SchemeName = "trunc02"
     pos_resize: ResizeMethod = "torch-bicubic"
 
+    attention_class: ClassVar[type[Attention]] = RelativeAttention
+
     def __post_init__(self):
         for field, (value, reason) in _NEEDED.items():
             given = getattr(self, field)
@@ -73,23 +76,3 @@ class AutoFormer(ViT):
         """Return where parameters begin that weights of a ViT lack, by path: at zero (None)."""
         names = (*KEYS, *VALUES)
         return {f"blocks_{i}/attn/{name}": None for i in range(self.depth) for name in names}
-
-    def roles(self) -> Roles:
-        """Return the roles of the parameters, in the order of the forward pass."""
-        return {
-            **super().roles(),
-            "blocks_*": Blocks({**Block.ROLES, "attn": RelativeAttention.ROLES}),
-        }
-
-    def _block(self, number: int) -> Factory:
-        """Return the factory of a block."""
-        return block_factory(
-            self,
-            RelativeAttention,
-            block=remat_block(Block, self.remat, in_loop=False),
-            kind=self.attention_kind,
-            positions=self.attention_positions,
-            heads=of_block(self.heads, number),
-            mlp_width=self.hidden_width(number),
-            drop_path=self.drop_path_rates[number],
-        )

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.attention.types import AttentionType
 from vit_jax.models.block import Block
 from vit_jax.models.description.blocks import BlockInfo, Stem
@@ -17,9 +18,13 @@ from vit_jax.models.positions.types import POSITION_KINDS, AttentionPositions, A
 
 
 class DescribedViT:
-    """Base of `ViT` with the methods that describe it; `patch_roles` are those of `patch_embed`."""
+    """Base of `ViT` with the methods that describe it.
+
+    patch_roles: those of `patch_embed`. attention_class: of the blocks.
+    """
 
     patch_roles: ClassVar[Roles] = PatchEmbed.ROLES
+    attention_class: ClassVar[type[Attention]] = Attention
 
     def roles(self) -> Roles:
         """Return the roles of the parameters, in the order of the forward pass."""
@@ -29,7 +34,7 @@ class DescribedViT:
             "pos_embed": AxisTables.ROLES if tables else Role.POSITION_TABLE,
             **dict.fromkeys(("cls_token", "dist_token", "reg_tokens"), Role.TOKEN),
             **dict.fromkeys(("stem_norm", "pre_norm"), LayerNorm.ROLES),
-            "blocks_*": Blocks(Block.ROLES),
+            "blocks_*": Blocks({**Block.ROLES, "attn": self.attention_class.ROLES}),
             "norm": LayerNorm.ROLES,
             "map_head": AttentionPooling.ROLES,
             "pre_logits": kernel_and_bias(Role.LINEAR),

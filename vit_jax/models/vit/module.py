@@ -14,7 +14,7 @@
   parameters and intermediates alike; `layout` converts and reads both.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -354,18 +354,19 @@ class ViT(DescribedViT, nn.Module):
             kernel=kernel,
         )
 
-    def _block(self, number: int) -> Factory:
-        """Return the factory of a block."""
-        return block_factory(
-            self,
-            block=remat_block(Block, self.remat, in_loop=self.scan_layers),
-            kind=self.attention_kind,
-            positions=self.attention_positions,
-            heads=of_block(self.heads, number),
-            mlp_width=self.hidden_width(number),
-            drop_path=self.drop_path_rates[number],
-            token_reduction=token_fields.block_reduction(self, number),
-        )
+    def _block(self, number: int, **more: Any) -> Factory:
+        """Return the factory of a block. more: fields of its layers, in place of those here."""
+        fields = {
+            "kind": self.attention_kind,
+            "positions": self.attention_positions,
+            "heads": of_block(self.heads, number),
+            "mlp_width": self.hidden_width(number),
+            "drop_path": self.drop_path_rates[number],
+            "token_reduction": token_fields.block_reduction(self, number),
+            **more,
+        }
+        block = remat_block(Block, self.remat, in_loop=self.scan_layers)
+        return block_factory(self, self.attention_class, block=block, **fields)
 
     def _attention_pooling(self) -> nn.Module:
         heads = self.pool_heads or of_block(self.heads, -1)

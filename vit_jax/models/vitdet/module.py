@@ -9,7 +9,7 @@
 - With classes it is a classifier, of the mean of the last map.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,13 @@ from jaxtyping import Array, Float
 
 from vit_jax.errors import shown
 from vit_jax.models import validation
+from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.attention.windows import Windows
-from vit_jax.models.block import Block, block_factory, remat_block
 from vit_jax.models.description.blocks import BlockInfo
 from vit_jax.models.description.receptive import Everything, Steps, WindowStep
-from vit_jax.models.description.roles import Blocks, Roles
+from vit_jax.models.description.roles import Roles
 from vit_jax.models.features import Features
-from vit_jax.models.fields import Classes, Count, Factory, Size, of_block
+from vit_jax.models.fields import Classes, Count, Factory, Size
 from vit_jax.models.initializers import SchemeName
 from vit_jax.models.positions.tables import PositionTable, ResizeMethod
 from vit_jax.models.vit.module import Pool, ViT
@@ -69,6 +69,7 @@ class ViTDet(ViT):
     init_scheme: SchemeName = "trunc02"
     pos_resize: ResizeMethod = "torch-bicubic"
 
+    attention_class: ClassVar[type[Attention]] = MapAttention
     # A run that starts from a ViT keeps its own way in these.
     not_inherited: ClassVar[tuple[str, ...]] = (
         *("positions", "class_token", "registers", "distilled", "pool", "pool_norm"),
@@ -128,7 +129,6 @@ class ViTDet(ViT):
     def roles(self) -> Roles:
         """Return the roles of the parameters, in the order of the forward pass."""
         roles, head = dict(super().roles()), {}
-        roles["blocks_*"] = Blocks({**Block.ROLES, "attn": MapAttention.ROLES})
         for name in ("pre_logits", "head"):
             head[name] = roles.pop(name)
         return {**roles, "pyramid": Pyramid.ROLES, **head}
@@ -189,19 +189,11 @@ class ViTDet(ViT):
         sides = map(validation.pair, (self.image_size, self.patch_size))
         return tuple(side // patch for side, patch in zip(*sides, strict=True))
 
-    def _block(self, number: int) -> Factory:
-        """Return the factory of a block."""
+    def _block(self, number: int, **more: Any) -> Factory:
         kind = "decomposed" if self.relative_positions else "none"
-        return block_factory(
-            self,
-            MapAttention,
-            block=remat_block(Block, self.remat, in_loop=False),
-            window=None if number in self.global_blocks else self.window,
-            positions=DecomposedPositions(kind, self._table_grid(number)),
-            heads=of_block(self.heads, number),
-            mlp_width=self.hidden_width(number),
-            drop_path=self.drop_path_rates[number],
-        )
+        positions = DecomposedPositions(kind, self._table_grid(number))
+        window = None if number in self.global_blocks else self.window
+        return super()._block(number, window=window, positions=positions, **more)
 
 
 def _check_fields(model: ViTDet) -> None:
