@@ -125,9 +125,7 @@ class ViT(DescribedViT, nn.Module):
     projection_dropout: float = 0.0  # after the attention's output projection
     mlp_dropout: float = 0.0  # in the MLP, after the activation and after fc2
     position_dropout: float = 0.0  # on tokens once positions are added
-    patch_dropout: token_fields.Dropped = (
-        0.0  # share of the patches that training leaves out at random
-    )
+    patch_dropout: token_fields.Dropped = 0.0  # share of patches left out at random in training
     drop_path: float = 0.0  # stochastic depth: rate of the last block, from 0 linearly over depth
     layer_scale: Positive | None = None  # initial value; deep DeiT III and DINOv2 use 1e-4 to 1e-5
     qkv_bias: QkvBias = True  # "qv": none for keys (BEiT, EVA-02)
@@ -149,9 +147,7 @@ class ViT(DescribedViT, nn.Module):
     performer_seed: Seed = 0  # what they are made from, the same at every call
     linformer_rank: Count = 64  # mixtures that stand for all keys and values in "linformer"
     local_window: Count = 7  # odd; patches along each side of what a patch sees in "local"
-    tome_r: token_fields.Pairs = (
-        0  # pairs of similar tokens that every block merges; or one for each
-    )
+    tome_r: token_fields.Pairs = 0  # pairs of similar tokens that a block merges; or one for each
     tome_proportional: bool = True  # attention counts a merged token as those it stands for
     keep_ratio: token_fields.Kept = 1.0  # of patches, at three blocks; or one for each block
     keep_fused: bool = True  # the others go on as one token (EViT)
