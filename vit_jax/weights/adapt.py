@@ -23,7 +23,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.description import Role, describe, model_roles
 from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.layers.patch_resize import PAPER_METHOD, resize_patch_kernel
-from vit_jax.models.positions.tables import PositionTable, resize_positions, sincos2d
+from vit_jax.models.positions.tables import PositionTable, resize_positions
 from vit_jax.models.stacking import match_layout, unstack_blocks
 from vit_jax.models.validation import pair
 
@@ -237,7 +237,7 @@ def _has_fixed_table(trained: Any, shape: tuple[int, ...]) -> bool:
 
 def _learned_from_fixed(trained: Any, target: PositionTable) -> np.ndarray:
     """Return the computed table of a model as a learned one; zeros for tokens without a place."""
-    table = sincos2d(trained.built_grid, trained.pos_channels)
+    table = trained.position_table()
     table = resize_positions(table, trained.built_grid, target.grid, kernel=target.kernel)
     return np.pad(np.asarray(table), ((0, 0), (target.prefix, 0), (0, 0)))
 
