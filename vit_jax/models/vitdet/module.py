@@ -9,6 +9,7 @@
 - With classes it is a classifier, of the mean of the last map.
 """
 
+import dataclasses
 from typing import Any, ClassVar
 
 import jax
@@ -135,19 +136,12 @@ class ViTDet(ViT):
 
     def block_infos(self, image_size: int | tuple[int, int] | None = None) -> tuple[BlockInfo, ...]:
         """Return the blocks, for images of a size in pixels; None: the model's own."""
-        (height, width), patch = map(
-            validation.pair, (image_size or self.image_size, self.patch_size)
-        )
-        grid, window = (height // patch[0], width // patch[1]), (self.window, self.window)
+        window = (self.window, self.window)
         return tuple(
-            BlockInfo(
-                f"blocks_{i}",
-                "attention",
-                grid,
-                patch,
-                windows=None if i in self.global_blocks else Windows(grid, window),
-            )
-            for i in range(self.depth)
+            block
+            if i in self.global_blocks
+            else dataclasses.replace(block, windows=Windows(block.grid, window))
+            for i, block in enumerate(super().block_infos(image_size))
         )
 
     def receptive_steps(
@@ -184,10 +178,7 @@ class ViTDet(ViT):
 
     def _table_grid(self, number: int) -> tuple[int, int]:
         """Return the grid that a block's tables of relative positions are for."""
-        if number not in self.global_blocks:
-            return (self.window, self.window)
-        sides = map(validation.pair, (self.image_size, self.patch_size))
-        return tuple(side // patch for side, patch in zip(*sides, strict=True))
+        return super().built_grid if number in self.global_blocks else (self.window, self.window)
 
     def _block(self, number: int, **more: Any) -> Factory:
         kind = "decomposed" if self.relative_positions else "none"
