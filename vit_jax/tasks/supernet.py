@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import jax
 
 from vit_jax.evaluation.base import Evaluator, Result
-from vit_jax.models.supernet.masking import as_subnet, check_space, head_dim
+from vit_jax.models.supernet.masking import as_subnet, check_space, head_dim, per_block
 from vit_jax.models.supernet.space import SearchSpace, Sizes
 from vit_jax.tasks.classification import Classification
 from vit_jax.tasks.distillation import Distillation
@@ -69,12 +69,12 @@ class Supernet(Classification):
     def space(self) -> SearchSpace:
         """The sizes of the subnets."""
         model = self.model
-        heads = model.heads if isinstance(model.heads, tuple) else (model.heads,)
+        heads, mlp_width = per_block(model)
         return SearchSpace(
             self.depths or (model.depth,),
             self.widths or (model.width,),
             self.heads or (min(heads),),
-            self.mlp_ratios or (min(map(model.hidden_width, range(model.depth))) / model.width,),
+            self.mlp_ratios or (min(mlp_width) / model.width,),
             self.per_block,
             head_dim(model),
         )

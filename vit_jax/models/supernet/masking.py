@@ -70,7 +70,7 @@ def slice_subnet(model: ViT, params: Mapping[str, Any], subnet: Subnet) -> dict[
     Raises:
         ValueError: the model is no supernet, or smaller than the subnet.
     """
-    axes, blocks = parameter_axes(model), len(_per_block(model)[0])
+    axes, blocks = parameter_axes(model), len(per_block(model)[0])
     _check_size(model, subnet)
     sizes = subnet.sizes(blocks)
     sliced = {}
@@ -92,7 +92,7 @@ def subnet_of(model: ViT, subnet: Subnet) -> ViT:
 
 def head_dim(model: ViT) -> int:
     """Return the channels of a head of a supernet, which all its subnets have."""
-    return model.head_dim or model.width // max(_per_block(model)[0])
+    return model.head_dim or model.width // max(per_block(model)[0])
 
 
 def check_space(model: ViT, space: SearchSpace) -> None:
@@ -121,7 +121,7 @@ def parameter_axes(model: ViT) -> Axes:
         ValueError: the leading part of some parameter is not that of a smaller model.
     """
     _check_fields(model)
-    heads, mlp_width = _per_block(model)
+    heads, mlp_width = per_block(model)
     model = model.clone(head_dim=head_dim(model), heads=heads, mlp_width=mlp_width)
     sizes = Sizes(model.width, model.depth, heads, mlp_width)
     larger = model.clone(
@@ -182,7 +182,7 @@ def _check_fields(model: ViT) -> None:
 
 def _check_size(model: ViT, subnet: Subnet) -> None:
     """Raise ValueError for a subnet that is larger than its supernet."""
-    heads, mlp_width = _per_block(model)
+    heads, mlp_width = per_block(model)
     sizes = {
         "width": (subnet.width, model.width),
         "depth": (subnet.depth, model.depth),
@@ -197,7 +197,7 @@ def _check_size(model: ViT, subnet: Subnet) -> None:
             )
 
 
-def _per_block(model: ViT) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def per_block(model: ViT) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return heads and width of the hidden layer for every block."""
     heads = model.heads if isinstance(model.heads, tuple) else (model.heads,) * model.depth
     return heads, tuple(map(model.hidden_width, range(model.depth)))
