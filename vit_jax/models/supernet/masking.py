@@ -23,7 +23,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Bool, Float, Int
 
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.layers.norm import LayerNorm, RMSNorm
 from vit_jax.models.positions.types import POSITION_KINDS
 from vit_jax.models.supernet.space import SearchSpace, Sizes, Subnet
@@ -204,8 +204,8 @@ def per_block(model: ViT) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _shapes(model: ViT) -> dict[tuple[str, ...], tuple[int, ...]]:
-    variables = jax.eval_shape(model.init, jax.random.key(0), abstract_input(model))
-    return {path: leaf.shape for path, leaf in flatten_dict(variables["params"]).items()}
+    params = abstract_variables(model)["params"]
+    return {path: leaf.shape for path, leaf in flatten_dict(params).items()}
 
 
 def _block_of(path: tuple[str, ...]) -> int | None:

@@ -12,7 +12,6 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Float
@@ -27,6 +26,7 @@ from vit_jax.models.description.roles import Roles
 from vit_jax.models.features import Features
 from vit_jax.models.fields import Classes, Count, Factory, Size
 from vit_jax.models.initializers import SchemeName
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.positions.tables import PositionTable, ResizeMethod
 from vit_jax.models.vit.module import Pool, ViT
 from vit_jax.models.vitdet.attention import RESIZE, TABLES, DecomposedPositions, MapAttention
@@ -123,7 +123,7 @@ class ViTDet(ViT):
         if not self.pyramid_width:
             return begin
         pyramid, map_ = Pyramid(self.pyramid_width, parent=None), jnp.zeros((1, 2, 2, self.width))
-        shapes = jax.eval_shape(pyramid.init, jax.random.key(0), map_)["params"]
+        shapes = trace_init(pyramid, map_)["params"]
         paths = (f"pyramid/{path}" for path in flatten_dict(shapes, sep="/"))
         return {**begin, **{path: path for path in paths}}
 

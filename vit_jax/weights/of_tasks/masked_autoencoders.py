@@ -17,6 +17,7 @@ import numpy as np
 from flax import linen as nn
 
 from vit_jax.errors import UserError
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.positions.tables import sincos2d
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.mae_decoder import MaeDecoder
@@ -181,7 +182,7 @@ def _decoder_shapes(model: nn.Module, fields: dict[str, Any]) -> dict[str, Any]:
     patches = model.built_grid[0] * model.built_grid[1]
     tokens = jax.ShapeDtypeStruct((1, model.prefix + 1, model.width), np.float32)
     restore = jax.ShapeDtypeStruct((1, patches), np.int32)
-    return jax.eval_shape(decoder.init, jax.random.key(0), tokens, restore)["params"]
+    return trace_init(decoder, tokens, restore)["params"]
 
 
 def _with_fixed_table(record: ModelRecord, params: dict[str, Any]) -> tuple[ModelRecord, dict]:

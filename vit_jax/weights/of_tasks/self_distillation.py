@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from vit_jax.errors import UserError
+from vit_jax.models.inputs import trace_init
 from vit_jax.models.vit.dino_head import DinoHead
 from vit_jax.models.vit.weights import dino_head
 from vit_jax.weights.convert import read_pretrained
@@ -87,7 +88,7 @@ def _read_head(tensors: Tensors) -> dict[str, Any]:
     prototypes, bottleneck = axes_of(tensors, "head.last_layer.weight_v", "out, in")
     head = DinoHead(width, bottleneck, prototypes, norm_last_layer=False)
     features = jax.ShapeDtypeStruct((1, inputs), np.float32)
-    shapes = jax.eval_shape(head.init, jax.random.key(0), features)["params"]
+    shapes = trace_init(head, features)["params"]
     reading = read_params(dino_head.ROWS, tensors, shapes)
     if reading.missing or reading.left_over:
         what = reading.missing or reading.left_over

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vit_jax.errors import UserError
-from vit_jax.models.inputs import abstract_input
+from vit_jax.models.inputs import abstract_input, trace_init
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
@@ -191,7 +191,7 @@ def _shapes(options: Options, image_width: int) -> dict[str, Any]:
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
     number = jax.ShapeDtypeStruct((), np.float32)
     shapes = {
-        "text": jax.eval_shape(tower.init, jax.random.key(0), ids)["params"],
+        "text": trace_init(tower, ids)["params"],
         "logits": {"scale": number},
     }
     if options["kind"] == "sigmoid":
