@@ -80,7 +80,7 @@ class ModelRecord:
 
     @property
     def classifies(self) -> bool:
-        """Whether the outputs are the classes of an image, and not of its pixels or objects."""
+        """Return whether the outputs are classes of an image, and not of its pixels or objects."""
         return bool(self.class_names) and self.activation != "none"
 
     def has_names(self) -> bool:

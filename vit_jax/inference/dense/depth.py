@@ -46,7 +46,7 @@ class DepthEstimator(Predictor):
 
     @property
     def is_relative(self) -> bool:
-        """Whether it gives inverse depths up to a factor and a shift."""
+        """Return whether it gives inverse depths up to a factor and a shift."""
         return getattr(self.model, "is_relative", False)
 
     @property
