@@ -91,6 +91,13 @@ def tunables_with_huge_pages() -> str:
     return ":".join(filter(None, (present, f"{TUNABLE}=1")))
 
 
+def cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def is_observed() -> bool:
     """Return whether a debugger, profiler or coverage tool follows this process."""
     monitoring = getattr(sys, "monitoring", None)  # interface of such tools since Python 3.12

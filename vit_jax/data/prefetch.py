@@ -27,6 +27,7 @@ from grain._src.python.dataset.transformations import process_prefetch
 from grain.multiprocessing import SharedMemoryArray
 
 from vit_jax.errors import UserError
+from vit_jax.process_setup import cores
 
 Item = TypeVar("Item")
 
@@ -67,8 +68,7 @@ def read_ahead(
 
 def _threads(workers: int) -> int:
     """Return the number of threads of one process: some compute while others wait for a disk."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, 2 * (cores or 1) // max(1, workers))
+    return max(1, 2 * cores() // max(1, workers))
 
 
 def _from_threads(dataset: grain.IterDataset) -> Iterator[Item]:

@@ -17,6 +17,7 @@ from vit_jax.data.images.preprocess import Preprocessing
 from vit_jax.data.paths import as_text
 from vit_jax.errors import DecodeError
 from vit_jax.inference.find_images import find_clips, find_images
+from vit_jax.process_setup import cores
 
 MOST_AHEAD = 4  # prefetched batches
 READ_AHEAD_BYTES = 2**30  # limit of prefetched images
@@ -81,8 +82,7 @@ def read_batches(
 
 def _threads() -> int:
     """Return the number of reading threads: some compute while others wait for a disk."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return 2 * (cores or 1)
+    return 2 * cores()
 
 
 def named_images(

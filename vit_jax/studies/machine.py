@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 
+from vit_jax.process_setup import cores
 from vit_jax.text import counted
 from vit_jax.training.logging.hardware import find_peak
 
@@ -31,7 +32,7 @@ class Machine(NamedTuple):
         """Return it in words."""
         devices = f"{self.count} x {self.name}" if self.is_accelerator else "a processor"
         if not self.is_accelerator:
-            devices += f" with {counted(len(os.sched_getaffinity(0)), 'core')}"
+            devices += f" with {counted(cores(), 'core')}"
         room = f", {self.room / 2**30:,.0f} GiB" if self.room else ""
         return f"{devices}{room}, {self.flops / 1e9:,.0f} GFLOP/s at most"
 

@@ -5,7 +5,6 @@ speed does not depend on them.
 """
 
 import dataclasses
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from vit_jax.models.fields import pair
 from vit_jax.models.inputs import abstract_input, abstract_variables, num_frames
 from vit_jax.models.quantized import dequantized
 from vit_jax.models.summary.cost import macs_of
+from vit_jax.process_setup import cores
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.runs.record import unnamed_classes
 from vit_jax.tasks.registry import TASK_OF
@@ -233,13 +233,6 @@ def _openvino(folder: Path) -> Callable[[np.ndarray], Any]:
     settings = {**PRECISION, "INFERENCE_NUM_THREADS": cores()}
     compiled = openvino.Core().compile_model(folder / MODEL, "CPU", settings)
     return lambda images: compiled([images])
-
-
-def cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 WAYS: dict[str, Callable[[str, RunDir, int | str], Contender]] = {

@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 
-from vit_jax.analysis.latency.contenders import Contender, cores, open_contender, random_run
+from vit_jax.analysis.latency.contenders import Contender, open_contender, random_run
 from vit_jax.analysis.latency.timing import time_in_turns
 from vit_jax.errors import UserError
+from vit_jax.process_setup import cores
 from vit_jax.runs import RunDir
 
 
