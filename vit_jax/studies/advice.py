@@ -88,13 +88,13 @@ def proposals(report: Report, machine: Machine) -> list[Proposal]:
     train = report.splits["train"]
     if report.labelled:
         return list(_with_labels(report, train, machine))[:3]
-    size = {"model.image_size": _fitting_size(train), **_channels(train)}
+    scratch = _from_scratch(train)
     return [
-        Proposal("pre-train a masked autoencoder", "mae/images", size, (_UNLABELLED,)),
+        Proposal("pre-train a masked autoencoder", "mae/images", scratch, (_UNLABELLED,)),
         Proposal(
             "pre-train by self-distillation",
             "dino/images",
-            size,
+            scratch,
             ("features for k-NN and retrieval without fine-tuning (Caron et al. 2021, table 2)",),
         ),
     ]
@@ -112,15 +112,14 @@ def _with_labels(report: Report, train: SplitReport, machine: Machine) -> Iterat
             {"init_from": name},
             (_TRANSFER, _TRANSFER_HERE),
         )
-    scratch = {"model.image_size": _fitting_size(train), **_channels(train)}
+    scratch = _from_scratch(train)
     if count >= MANY:
         yield Proposal("train DeiT III-S from scratch", "imagenet_deit3_s16", {}, (_LARGE,))
     title, network = ("ResNet-18", _RESNET_18) if side >= _SMALL_SIDE else ("ResNet", _SMALL_RESNET)
     why = (_CONVOLUTIONS, _CONVOLUTIONS_HERE) if count < MANY else (_CONVOLUTIONS_HERE,)
     yield Proposal(f"train a {title} from scratch", "images", {**network, **scratch}, why)
     if side >= _SMALL_SIDE:
-        stem = {"model.image_size": _fitting_size(train), **_channels(train)}
-        yield Proposal("train a ViT with a stem of convolutions", "images", stem, (_STEM,))
+        yield Proposal("train a ViT with a stem of convolutions", "images", scratch, (_STEM,))
     else:
         patch = max(2, scratch["model.image_size"] // 8)
         tiny = {"model.name": "ViT", "model.patch_size": patch, "model.width": 96}
@@ -146,14 +145,14 @@ def _side(train: SplitReport) -> int:
     return int(min(train.height.median, train.width.median))
 
 
-def _fitting_size(train: SplitReport) -> int:
-    """Return a side for training from scratch: a multiple of 16 pixels, at most 96."""
-    return min(96, max(16, 16 * math.ceil(_side(train) / 16)))
+def _from_scratch(train: SplitReport) -> dict[str, int]:
+    """Return the keys of images for training from scratch.
 
-
-def _channels(train: SplitReport) -> dict[str, int]:
-    count = len(train.mean or (0, 0, 0))
-    return {} if count == 3 else {"model.in_channels": count}
+    The side is a multiple of 16 pixels, at most 96.
+    """
+    size = min(96, max(16, 16 * math.ceil(_side(train) / 16)))
+    channels = len(train.mean or (0, 0, 0))
+    return {"model.image_size": size, **({} if channels == 3 else {"model.in_channels": channels})}
 
 
 def effort(proposal: Proposal, report: Report, machine: Machine) -> Effort:
