@@ -1,12 +1,12 @@
 """A comparison as a table of texts, as a figure, and as one page."""
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from vit_jax.analysis.report.figures import to_png
 from vit_jax.analysis.report.html import Section, image, page, paragraph, table, wide
 from vit_jax.analysis.weights_view.tables import confidence_interval
 from vit_jax.evaluation.metrics import is_share, shown_name, shown_value
@@ -123,8 +123,6 @@ def write_page(found: Comparison, path: Path, more: Sequence[Section] = ()) -> N
 
     more: sections after the table.
     """
-    png = io.BytesIO()
-    draw(found).savefig(png, format="png", dpi=120)
     runs = [
         (run.name, arm.name, str(run.seed), shown_value(found.metric, run.result[found.metric]))
         for arm in found.arms
@@ -142,7 +140,7 @@ def write_page(found: Comparison, path: Path, more: Sequence[Section] = ()) -> N
             "Results", [wide(table(rows(found), headings(found))), paragraph(explanation(found))]
         ),
         *more,
-        Section("Curves", [image(png.getvalue(), "Curves of the runs", caption, wide=True)]),
+        Section("Curves", [image(to_png(draw(found)), "Curves of the runs", caption, wide=True)]),
         Section("Runs", [wide(table(runs, of_runs))]),
     ]
     path.write_text(page("Comparison", summary, sections), "utf-8", errors="backslashreplace")

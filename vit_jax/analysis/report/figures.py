@@ -93,23 +93,24 @@ def _figures(
     """Yield file names, and functions that draw PNG files."""
     yield "curves", lambda: curves_png(lines)
     if any(line["kind"] == DIAGNOSTICS for line in lines):
-        yield "diagnostics", lambda: _png(draw_diagnostics(lines))
+        yield "diagnostics", lambda: to_png(draw_diagnostics(lines))
     if isinstance(predictions, Predictions):
-        yield "confusion", lambda: _png(confusion(predictions, source.class_names))
-        yield "mistakes", lambda: _png(mistakes(source, predictions))
-        yield "calibration", lambda: _png(draw_reliability(reliability(*judged(predictions))))
+        yield "confusion", lambda: to_png(confusion(predictions, source.class_names))
+        yield "mistakes", lambda: to_png(mistakes(source, predictions))
+        yield "calibration", lambda: to_png(draw_reliability(reliability(*judged(predictions))))
     for name, draw in others.items():
-        yield f"{OF_TASK}{name}", lambda draw=draw: _png(draw())
+        yield f"{OF_TASK}{name}", lambda draw=draw: to_png(draw())
 
 
 def save_figures(run: RunDir, figures: Mapping[str, Figure]) -> None:
     """Write figures to `figures/` of a run, by their names."""
     run.figures.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
-        (run.figures / f"{name}.png").write_bytes(_png(figure))
+        (run.figures / f"{name}.png").write_bytes(to_png(figure))
 
 
-def _png(figure: Figure) -> bytes:
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as a PNG file."""
     file = io.BytesIO()
     with warnings.catch_warnings():
         # Characters missing in the font are drawn as boxes; per_class.csv has the full names.
@@ -125,7 +126,7 @@ def curves_png(lines: Sequence[dict[str, Any]]) -> bytes:
 
 @functools.lru_cache(maxsize=1)
 def _curves_png(lines: str) -> bytes:
-    return _png(curves(json.loads(lines)))
+    return to_png(curves(json.loads(lines)))
 
 
 def curves(lines: Sequence[dict[str, Any]]) -> Figure:
