@@ -10,10 +10,9 @@ import dataclasses
 import warnings
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from vit_jax.data.paths import some_of
-from vit_jax.data.sources.examples import PathExamples
 from vit_jax.data.sources.source import Source
 from vit_jax.data.sources.subset import subset
 from vit_jax.errors import UserError
@@ -36,7 +35,7 @@ def fold_of(source: Source, fold: str, seed: int) -> tuple[Source, Source]:
     parts = []
     for chosen, words in ((~held_out, "outside"), (held_out, "in")):
         named = f"{source.split}, {words} fold {fold}"
-        part = _part(source, chosen, f"{words} fold {fold} of seed {seed}")
+        part = subset(source, np.flatnonzero(chosen), f"{words} fold {fold} of seed {seed}")
         # The name of the dataset is what stands before the split.
         print_ = part.fingerprint.replace(f":{source.split}:", f":{named}:", 1)
         parts.append(dataclasses.replace(part, split=named, fingerprint=print_))
@@ -94,29 +93,3 @@ def _check(
             f"{source.name} {source.split} has classes with {where}, {names}: a model that leaves "
             "it out could not learn them; add images, or remove or merge these classes"
         )
-
-
-def _part(source: Source, chosen: Bool[np.ndarray, " examples"], name: str) -> Source:
-    numbers = np.flatnonzero(chosen)
-    part = subset(source, numbers, name)
-    examples = source.examples
-    if isinstance(examples, PathExamples):  # the same kind, for checks of what was trained on
-        labels = None if examples.labels is None else examples.labels[numbers]
-        paths = tuple(examples.paths[number] for number in numbers)
-        part = dataclasses.replace(
-            part, examples=dataclasses.replace(examples, paths=paths, labels=labels)
-        )
-    return dataclasses.replace(part, spans=_spans(source, chosen))
-
-
-def _spans(
-    source: Source, chosen: Bool[np.ndarray, " examples"]
-) -> tuple[tuple[str, int, int], ...]:
-    """Return the spans of some examples of a source, which has them in the order of its spans."""
-    found, before = [], 0
-    for split, first, end in source.spans:
-        inside = np.concatenate([[False], chosen[before : before + end - first], [False]])
-        edges = np.flatnonzero(inside[1:] != inside[:-1]) + first
-        found += [(split, int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-        before += end - first
-    return tuple(found)

@@ -10,6 +10,7 @@ from tests.support.shards import png, write_shard
 from vit_jax.analysis.representations.features import sample
 from vit_jax.data import open_source
 from vit_jax.data.overlap import seen_images, training_record
+from vit_jax.data.sources.subset import stratified
 
 
 @pytest.fixture
@@ -74,3 +75,13 @@ def test_a_sample_of_files_is_told_apart_like_the_files(photos):
     assert part.identities.shape == (3, 2)
     assert [mine for mine, _ in part.shared_files(source)] == sorted(part.files)
     assert not part.overlaps(open_source(f"folder:{photos}", "test", holdout=0.4))
+
+
+def test_a_part_records_its_own_images_only(photos, data_dir):
+    files = open_source(f"folder:{photos}", "train", holdout=0)
+    numbered = open_source("digits", "train", data_dir=data_dir)
+    for source, count in ((files, 3), (numbered, 50)):
+        part = stratified(source, count, seed=0)
+        seen = seen_images(source, [training_record(part)])
+        assert [source.where(number) for number in seen] == [part.where(i) for i in range(count)]
+        assert seen_images(part, [training_record(source)]) == list(range(count))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
-from vit_jax.data.sources.examples import EncodedExamples, Example, Labels
+from vit_jax.data.sources.examples import EncodedExamples, Example, Labels, PathExamples
 from vit_jax.data.sources.source import Source
 
 
@@ -45,20 +45,46 @@ def stratified(source: Source, count: int, seed: int) -> Source:
 
 
 def subset(source: Source, numbers: Int[np.ndarray, " n"], name: str) -> Source:
-    """Return the examples of a source with these indices.
+    """Return the examples of a source with these indices, in ascending order.
 
     name: added to the fingerprint.
     """
     return dataclasses.replace(
         source,
         fingerprint=f"{source.fingerprint}:{name}",
-        examples=_Chosen(source, numbers),
+        examples=_chosen(source, numbers),
         in_memory=False,
+        spans=_spans(source, numbers),
         files=tuple(source.files[i] for i in numbers) if source.files else (),
         identities=None if source.identities is None else source.identities[numbers],
         texts=None if source.texts is None else source.texts.subset(numbers),
         groups=tuple(source.groups[i] for i in numbers) if source.groups else (),
     )
+
+
+def _chosen(source: Source, numbers: Int[np.ndarray, " n"]) -> EncodedExamples:
+    examples = source.examples
+    if not isinstance(examples, PathExamples):
+        return _Chosen(source, numbers)
+    # The same kind, for checks of what was trained on.
+    labels = None if examples.labels is None else examples.labels[numbers]
+    paths = tuple(examples.paths[number] for number in numbers)
+    return dataclasses.replace(examples, paths=paths, labels=labels)
+
+
+def _spans(source: Source, numbers: Int[np.ndarray, " n"]) -> tuple[tuple[str, int, int], ...]:
+    """Return the spans of some examples of a source, which has them in the order of its spans."""
+    if sum(end - first for _, first, end in source.spans) != len(source):
+        return ()  # of a mix, which repeats examples
+    chosen = np.zeros(len(source), bool)
+    chosen[numbers] = True
+    found, before = [], 0
+    for split, first, end in source.spans:
+        inside = np.concatenate([[False], chosen[before : before + end - first], [False]])
+        edges = np.flatnonzero(inside[1:] != inside[:-1]) + first
+        found += [(split, int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        before += end - first
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
