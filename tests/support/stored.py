@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from safetensors.numpy import save_file
 
 from tests.folders import GOLDENS
+from vit_jax.models import ViT
 from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints
 
@@ -87,6 +89,15 @@ def loaded(name: str, origin: str | None = None):
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), case.tensors, case.config, case.preprocessor)
         return read_pretrained(folder, hints)
+
+
+def stored_vit(path: str, **changes):
+    """A ViT, its parameters, and all arrays of a file of `tests/goldens/models`; changed fields."""
+    with np.load(GOLDENS / "models" / f"{path}.npz") as file:
+        fields = {**json.loads(str(file["fields"])), **changes}
+        arrays = {key: file[key].astype(np.float32) for key in file if key != "fields"}
+    flat = {key.removeprefix("params/"): value for key, value in arrays.items() if "/" in key}
+    return ViT(**fields), unflatten_dict(flat, sep="/"), arrays
 
 
 def write_files(folder: Path, tensors, config=None, preprocessor=None) -> Path:

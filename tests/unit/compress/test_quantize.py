@@ -14,7 +14,7 @@ from vit_jax.compress.quantize import contracted_axes, quantize
 from vit_jax.errors import UserError
 from vit_jax.models import create_model
 from vit_jax.models.description import Role, describe, model_roles
-from vit_jax.models.inputs import trace_init
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.quantized import Quantized
 from vit_jax.runs import RunDir
 from vit_jax.runs.checkpoint_files import leaves
@@ -25,9 +25,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), np.uint8)
 
 def shapes(name, **fields):
     model = create_model(name, **fields)
-    side = model.image_size
-    images = jax.ShapeDtypeStruct((1, side, side, model.in_channels), np.float32)
-    return model, trace_init(model, images)["params"]
+    return model, abstract_variables(model)["params"]
 
 
 def test_bytes_of_vit_b_16():

@@ -1,7 +1,6 @@
 """Kinds of positions on whole models: what each tells apart, other sizes, options beside them."""
 
 import functools
-import json
 import math
 
 import jax
@@ -10,8 +9,8 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from tests.folders import GOLDENS
 from tests.support.shapes import VIT, apply
+from tests.support.stored import stored_vit
 from vit_jax.models import ViT
 from vit_jax.models.inputs import trace_init
 from vit_jax.models.positions.relative import relative_bias
@@ -74,12 +73,9 @@ def permuted(images, seed=3):
 )
 def test_the_golden_files_notice_a_wrong_field(name, wrong):
     """That they agree where all is right, to every block, is in `test_vit`."""
-    stored = np.load(GOLDENS / "models" / "vit" / f"{name}.npz")
-    flat = {k[7:]: np.float32(v) for k, v in stored.items() if k.startswith("params/")}
-    model = ViT(**{**json.loads(str(stored["fields"])), **wrong})
-    variables = {"params": unflatten_dict(flat, sep="/")}
-    logits = jax.jit(model.apply)(variables, stored["images"].astype(np.float32))
-    assert np.abs(logits - stored["logits"]).max() > 5 * TOLERANCE
+    model, params, arrays = stored_vit(f"vit/{name}", **wrong)
+    logits = jax.jit(model.apply)({"params": params}, arrays["images"])
+    assert np.abs(logits - arrays["logits"]).max() > 5 * TOLERANCE
 
 
 def test_sincos1d_is_the_formula_of_2017():

@@ -1,15 +1,13 @@
 """Fewer tokens against the authors' code (golden files), NumPy, and what must hold exactly."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.traverse_util import unflatten_dict
 
 from tests.folders import GOLDENS
 from tests.support.shapes import VIT, apply, random_images, random_variables, relative_difference
+from tests.support.stored import stored_vit
 from vit_jax.errors import UserError
 from vit_jax.models import ViT, create_model
 from vit_jax.models.summary.cost import cost
@@ -27,11 +25,7 @@ PATCHES = 16  # of a ViT of the house size
 
 @pytest.mark.parametrize("name", [path.stem for path in GOLDEN])
 def test_logits_and_every_block_agree_with_the_authors(name):
-    stored = np.load(GOLDENS / "models" / "token_reduction" / f"{name}.npz")
-    arrays = {key: stored[key].astype(np.float32) for key in stored.files if key != "fields"}
-    flat = {key.removeprefix("params/"): value for key, value in arrays.items() if "/" in key}
-    model = ViT(**json.loads(str(stored["fields"])))
-    params = unflatten_dict(flat, sep="/")
+    model, params, arrays = stored_vit(f"token_reduction/{name}")
     logits, sown = apply(model, params, arrays["images"], mutable="intermediates")
     outputs = [sown["intermediates"][f"blocks_{i}"]["out"][0] for i in range(model.depth)]
     assert tuple(out.shape[1] for out in outputs) == token_counts(model)

@@ -1,13 +1,11 @@
 """The ViT against timm and torch (golden files), and what must hold for any of them."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import flatten_dict
 
 from tests.folders import GOLDENS
 from tests.support.shapes import (
@@ -16,6 +14,7 @@ from tests.support.shapes import (
     random_variables,
     relative_difference,
 )
+from tests.support.stored import stored_vit
 from vit_jax.models import DistilledLogits, Features, ViT
 from vit_jax.models.inputs import trace_init
 from vit_jax.models.layers.norm import LayerNorm
@@ -25,14 +24,6 @@ from vit_jax.models.positions.tables import resize_positions
 GOLDEN = sorted((GOLDENS / "models" / "vit").glob("*.npz"))
 TOLERANCE = 2e-5  # of the largest number, in float32
 TINY = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2, "heads": 3, "num_classes": 5}
-
-
-def read_golden(name):
-    """The model, its parameters and all arrays of one golden file (see golden/make_golden.py)."""
-    stored = np.load(GOLDENS / "models" / "vit" / f"{name}.npz")
-    arrays = {key: stored[key].astype(np.float32) for key in stored.files if key != "fields"}
-    flat = {key.removeprefix("params/"): value for key, value in arrays.items() if "/" in key}
-    return ViT(**json.loads(str(stored["fields"]))), unflatten_dict(flat, sep="/"), arrays
 
 
 def tiny(**fields):
@@ -57,12 +48,12 @@ def worst_difference(model, params, arrays):
 
 @pytest.mark.parametrize("name", [path.stem for path in GOLDEN])
 def test_logits_and_every_block_agree_with_the_reference(name):
-    assert worst_difference(*read_golden(name)) <= TOLERANCE
+    assert worst_difference(*stored_vit(f"vit/{name}")) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", [path.stem for path in GOLDEN])
 def test_golden_parameters_have_exactly_the_tree_of_init(name):
-    model, params, arrays = read_golden(name)
+    model, params, arrays = stored_vit(f"vit/{name}")
     ours = trace_init(model, arrays["images"])["params"]
     assert jax.tree.map(jnp.shape, ours) == jax.tree.map(jnp.shape, params)
 
@@ -82,7 +73,7 @@ def test_golden_parameters_have_exactly_the_tree_of_init(name):
 )
 def test_the_golden_files_notice_a_wrong_field(name, wrong):
     """Fields that change no parameter's shape: only the numbers can tell."""
-    model, params, arrays = read_golden(name)
+    model, params, arrays = stored_vit(f"vit/{name}")
     assert worst_difference(model.clone(**wrong), params, arrays) > 5 * TOLERANCE
 
 
