@@ -169,12 +169,17 @@ def save(name, fields, params, model, blocks):
     size = fields["image_size"]
     height, width = size if isinstance(size, tuple) else (size, size)
     images = coarse(torch.randn(2, fields.get("in_channels", 3), height, width)).double()
-    logits, outputs = run_with_blocks(model, blocks, images)
-    arrays = {f"params/{path}": value.numpy().astype(np.float16) for path, value in params.items()}
+    write(HERE / f"{name}.npz", fields, params, images, *run_with_blocks(model, blocks, images))
+
+
+def write(path, fields, params, images, logits, outputs):
+    """Writes a golden file; `logits` may be None."""
+    arrays = {f"params/{name}": value.numpy().astype(np.float16) for name, value in params.items()}
     arrays |= {f"block_{i}": out.numpy().astype(np.float32) for i, out in enumerate(outputs)}
     arrays["images"] = images.permute(0, 2, 3, 1).numpy().astype(np.float16)
-    arrays["logits"] = logits.numpy().astype(np.float32)
-    np.savez_compressed(HERE / f"{name}.npz", fields=json.dumps(fields), **arrays)
+    if logits is not None:
+        arrays["logits"] = logits.numpy().astype(np.float32)
+    np.savez_compressed(path, fields=json.dumps(fields), **arrays)
 
 
 def timm_params(model, fields):

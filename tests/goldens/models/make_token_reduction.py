@@ -9,13 +9,11 @@ of blocks have fewer and fewer tokens. Without a class token ToMe takes the mean
 many as each stands for; ours counts them, so that the file has no logits.
 """
 
-import json
 import sys
 import types
 import warnings
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from tests.goldens.models.make_golden import (
@@ -26,6 +24,7 @@ from tests.goldens.models.make_golden import (
     run_with_blocks,
     timm_params,
     timm_vit,
+    write,
 )
 
 HERE = Path(__file__).parent / "token_reduction"
@@ -100,13 +99,8 @@ def save(name, fields, params, model, logits=True):
     images = coarse(torch.randn(3, 3, fields["image_size"], fields["image_size"])).double()
     answer, outputs = run_with_blocks(model, model.blocks, images)
     outputs = [out[0] if isinstance(out, tuple) else out for out in outputs]
-    arrays = {f"params/{path}": value.numpy().astype(np.float16) for path, value in params.items()}
-    arrays |= {f"block_{i}": out.numpy().astype(np.float32) for i, out in enumerate(outputs)}
-    arrays["images"] = images.permute(0, 2, 3, 1).numpy().astype(np.float16)
-    if logits:
-        arrays["logits"] = answer.numpy().astype(np.float32)
     print(name, [tuple(out.shape) for out in outputs])
-    np.savez_compressed(HERE / f"{name}.npz", fields=json.dumps(fields), **arrays)
+    write(HERE / f"{name}.npz", fields, params, images, answer if logits else None, outputs)
 
 
 if __name__ == "__main__":
