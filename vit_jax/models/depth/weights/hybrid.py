@@ -22,7 +22,6 @@ from vit_jax.weights.mapping import CONV, Row, Tensors, layer_norm, linear
 _PREFIX = "dpt."
 _BIT = "embeddings.backbone.bit"
 _STAGES = (0, 1)  # of the ResNet, in place of the first two blocks
-_PATCHES = "embeddings.patch_embeddings.projection.weight"  # of a ViT without a ResNet
 # Entries of backbone_config with one value in all models here.
 _BACKBONE = {
     "model_type": "bit",
@@ -68,13 +67,8 @@ def describe(
     width = formats.axes_of(of_vit, "embeddings.projection.weight", "out, in, height, width")[0]
     stride = stride_of(units)
     patches = hybrids.patches_of_zeros(width, channels, stride, stride)
-    as_vit = {k: v for k, v in config.items() if k not in ("preprocessor", "id2label")}
-    backbone = hugging_face.describe(
-        {**of_vit, _PATCHES: patches},
-        {**as_vit, "model_type": "vit"},
-        formats.Hints(heads=hints.heads, image_size=hints.image_size),
-    )
-    backbone.fields.update(origin.fields)
+    as_vit = {**of_vit, transformers.PATCHES: patches}
+    backbone = transformers.vit_of_dpt(as_vit, config, hints, origin)
     backbone.fields.update({**hybrids.stem_fields(units, stem_width), **hybrids.TIMM_FIELDS})
     if (groups := formats.configured_number(inner, "num_groups")) is not None:
         backbone.fields["stem_groups"] = groups

@@ -57,7 +57,7 @@ _NEEDED = {
     "use_bias_in_fusion_residual": True,
 }
 _PROCESSOR = "DPTImageProcessor"
-_PATCHES = "embeddings.patch_embeddings.projection.weight"
+PATCHES = "embeddings.patch_embeddings.projection.weight"
 
 
 def describe_dpt(
@@ -72,11 +72,7 @@ def describe_dpt(
             "supported; use a DPT with transformers' own ViT, such as Intel/dpt-large"
         )
     _, origin = formats.choose_origin(hints, {"dpt": ORIGINS["dpt"]})
-    as_vit = {k: v for k, v in config.items() if k not in ("preprocessor", "id2label")}
-    backbone = hugging_face.describe(
-        without_prefix(tensors, _DPT_PREFIX), {**as_vit, "model_type": "vit"}, _no_origin(hints)
-    )
-    backbone.fields.update(origin.fields)
+    backbone = vit_of_dpt(without_prefix(tensors, _DPT_PREFIX), config, hints, origin)
     reads = f"{_NECK}.readout_projects.0.0.weight" in tensors
     readout = "project" if reads else config.get("readout_type", "ignore")
     more = {
@@ -217,6 +213,17 @@ def _no_origin(hints: formats.Hints) -> formats.Hints:
     return formats.Hints(heads=hints.heads, image_size=hints.image_size)
 
 
+def vit_of_dpt(
+    tensors: Tensors, config: Mapping[str, Any], hints: formats.Hints, origin: formats.Origin
+) -> formats.ModelSpec:
+    """Return the spec of the ViT of a DPT, from its tensors by the names of a ViT."""
+    as_vit = {k: v for k, v in config.items() if k not in ("preprocessor", "id2label")}
+    as_vit["model_type"] = "vit"
+    backbone = hugging_face.describe(tensors, as_vit, _no_origin(hints))
+    backbone.fields.update(origin.fields)
+    return backbone
+
+
 def spec_of_dpt(
     origin: formats.Origin,
     backbone: formats.ModelSpec,
@@ -239,7 +246,7 @@ def _preprocessing(
 
 
 def _patch_of(tensors: Tensors, prefix: str) -> tuple[int, int]:
-    return formats.axes_of(tensors, f"{prefix}{_PATCHES}", "out, in, height, width")[2:]
+    return formats.axes_of(tensors, f"{prefix}{PATCHES}", "out, in, height, width")[2:]
 
 
 def _vit_config(
