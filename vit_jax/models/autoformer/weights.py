@@ -75,10 +75,6 @@ ORIGIN = formats.Origin(
 _WIDTH_FIRST = r"patch_embed_super\.proj\..*|norm\..*|blocks\.\d+\.(attn|ffn)_layer_norm\..*"
 _WIDTH_FIRST += r"|blocks\.\d+\.(attn\.proj|fc2)\..*"
 _WIDTH_LAST = r"cls_token|pos_embed|head\.weight|blocks\.\d+\.(attn\.qkv|fc1)\.weight"
-_SIGNATURE = (
-    r"patch_embed_super\.proj\.weight",
-    r"blocks\.0\.attn\.rel_pos_embed_k\.embeddings_table_v",
-)
 _BLOCK = re.compile(r"blocks\.(\d+)\.(.*)")
 
 
@@ -111,7 +107,7 @@ def cut(tensors: Tensors, subnet: Subnet) -> dict[str, np.ndarray]:
 
 def normalize_names(tensors: Tensors) -> Tensors:
     """Return the tensors of the published subnet, of the file of its supernet."""
-    if not all(any(re.fullmatch(mark, name) for name in tensors) for mark in _SIGNATURE):
+    if not FORMAT.recognises(tensors):
         return tensors
     width = formats.axes_of(tensors, f"{_PATCH}.weight", "out, in, height, width")[0]
     depth = formats.count_blocks(tensors, r"blocks\.(\d+)\.fc1\.weight")
@@ -158,7 +154,10 @@ def describe(
 
 FORMAT = formats.CheckpointFormat(
     name="autoformer",
-    signature=_SIGNATURE,
+    signature=(
+        r"patch_embed_super\.proj\.weight",
+        r"blocks\.0\.attn\.rel_pos_embed_k\.embeddings_table_v",
+    ),
     rows=ROWS,
     describe=describe,
     normalize_names=normalize_names,
