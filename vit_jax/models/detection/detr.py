@@ -139,8 +139,9 @@ class DETR(DenseModel):
         else:
             last = features.stages[-1]
             tokens, grid = last.reshape(last.shape[0], -1, last.shape[-1]), last.shape[1:3]
-        mask = None if pixel_mask is None else shrunk_mask(pixel_mask, grid)
-        mask = None if mask is None else mask.reshape(len(mask), -1)
+        mask = None
+        if pixel_mask is not None:
+            mask = shrunk_mask(pixel_mask, grid).reshape(len(pixel_mask), -1)
         more = {"grid": grid, "key_mask": mask}
         memory = run_blocks(self.encoder, self.input_proj(tokens), (), **more, **asked)
         places = positions_of(grid, self.width, mask)
