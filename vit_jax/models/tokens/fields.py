@@ -146,15 +146,17 @@ def check_reduction(model: "ViT") -> None:
     of_any_tokens = model.attention_type in ANY_TOKENS and not reduces_tokens(model)
     needed = {
         "attention_type": (of_any_tokens or model.attention_type == "softmax", "softmax"),
-        "rotary": "none",
+        "rotary": (model.rotary == "none", "none"),
         "pool": (model.pool != "none", "cls", "mean"),
         "positions": (model.positions not in ("relative", "rotary"), "learned"),
     }
     if reduces_tokens(model):
-        needed |= {"parallel": False, "scan_layers": False}
-    for other, wanted in needed.items():
-        fits, *instead = wanted if isinstance(wanted, tuple) else (None, wanted)
-        if not (getattr(model, other) == wanted if fits is None else fits):
+        needed |= {
+            "parallel": (not model.parallel, False),
+            "scan_layers": (not model.scan_layers, False),
+        }
+    for other, (fits, *instead) in needed.items():
+        if not fits:
             values = " or ".join(map(repr, instead))
             raise ValueError(
                 f"{name}: {given} does not go with {other}={shown(getattr(model, other))}, which "
