@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from vit_jax.models.description.blocks import Stem
 from vit_jax.models.features import Features
 from vit_jax.models.tokens.fields import ANY_TOKENS, check_all_tokens
+from vit_jax.models.tokens.reduction import keep_patches
 from vit_jax.models.vit.module import ViT
 
 
@@ -77,8 +78,7 @@ def visible_features(
         if context.method_name != "embed" or context.module.path != model.path:
             return found
         x, grid = found
-        patches = jnp.take_along_axis(x[:, model.prefix :], kept[..., None], axis=1)
-        return jnp.concatenate([x[:, : model.prefix], patches], axis=1), grid
+        return keep_patches(x, model.prefix, kept), grid
 
     with nn.intercept_methods(drop):
         return model.features(images, train=train)

@@ -193,14 +193,24 @@ def drop_patches(
 ) -> Float[Array, "batch fewer width"]:
     """Return all prefix tokens and a random part of the patches of every image, in raster order.
 
-    At least one patch is left. Source: Liu et al. 2022, "PatchDropout"; as timm's, with the order
-    of the patches kept.
+    Source: Liu et al. 2022, "PatchDropout"; as timm's, with the order of the patches kept.
     """
     patches = x.shape[1] - prefix
-    keep = max(1, int(patches * (1 - rate)))
+    keep = patches_left(patches, rate)
     noise = jax.random.uniform(key, (x.shape[0], patches))
-    chosen = jnp.sort(jnp.argsort(noise, axis=1)[:, :keep], axis=1)
-    return jnp.concatenate([x[:, :prefix], _take(x[:, prefix:], chosen)], axis=1)
+    return keep_patches(x, prefix, jnp.sort(jnp.argsort(noise, axis=1)[:, :keep], axis=1))
+
+
+def patches_left(patches: int, rate: float) -> int:
+    """Return how many of some patches are left without a share of them: at least one."""
+    return max(1, int(patches * (1 - rate)))
+
+
+def keep_patches(
+    x: Float[Array, "batch tokens width"], prefix: int, kept: Int[Array, "batch keep"]
+) -> Float[Array, "batch fewer width"]:
+    """Return all prefix tokens, and the patches of every image with some numbers."""
+    return jnp.concatenate([x[:, :prefix], _take(x[:, prefix:], kept)], axis=1)
 
 
 def _take(values: Array, index: Int[Array, "batch some"]) -> Array:

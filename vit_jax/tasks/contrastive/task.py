@@ -32,6 +32,7 @@ from vit_jax.models.description import model_roles
 from vit_jax.models.description.roles import Role, kernel_and_bias
 from vit_jax.models.masking import check_can_drop, random_mask, visible_features
 from vit_jax.models.text import TextTower, text_tower
+from vit_jax.models.tokens.reduction import patches_left
 from vit_jax.runs.record import part_of
 from vit_jax.tasks.base import Task
 from vit_jax.tasks.contrastive.losses import (
@@ -243,7 +244,7 @@ class Contrastive(Task):
     @property
     def keep(self) -> int:
         """Number of patches that the image tower sees in training."""
-        return max(1, int(self.patches * (1 - self.patch_dropout)))
+        return patches_left(self.patches, self.patch_dropout)
 
     def image_vectors(
         self, variables: Any, images: Array, rng: Array | None = None, *, train: bool = False
