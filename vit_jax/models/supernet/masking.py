@@ -120,8 +120,8 @@ def parameter_axes(model: ViT) -> Axes:
     Raises:
         ValueError: the leading part of some parameter is not that of a smaller model.
     """
-    _check_fields(model)
     heads, mlp_width = per_block(model)
+    _check_fields(model)
     model = model.clone(head_dim=head_dim(model), heads=heads, mlp_width=mlp_width)
     sizes = Sizes(model.width, model.depth, heads, mlp_width)
     larger = model.clone(
@@ -151,10 +151,6 @@ def parameter_axes(model: ViT) -> Axes:
 
 def _check_fields(model: ViT) -> None:
     """Raise ValueError for fields with which masks and slices would differ."""
-    if not isinstance(model, ViT):
-        raise ValueError(
-            f"a supernet is a ViT, and {type(model).__name__} is none; use a name such as ViT-S/16."
-        )
     vectors = POSITION_KINDS[model.positions].vectors
     reasons = {
         "scan_layers": (not model.scan_layers, "whose blocks have the same sizes", "False"),
@@ -198,7 +194,14 @@ def _check_size(model: ViT, subnet: Subnet) -> None:
 
 
 def per_block(model: ViT) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return heads and width of the hidden layer for every block."""
+    """Return heads and width of the hidden layer for every block.
+
+    Raises ValueError for a model that is no ViT.
+    """
+    if not isinstance(model, ViT):
+        raise ValueError(
+            f"a supernet is a ViT, and {type(model).__name__} is none; use a name such as ViT-S/16."
+        )
     heads = model.heads if isinstance(model.heads, tuple) else (model.heads,) * model.depth
     return heads, tuple(map(model.hidden_width, range(model.depth)))
 

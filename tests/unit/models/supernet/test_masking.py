@@ -11,6 +11,7 @@ from vit_jax.models.summary.cost import trace_cost
 from vit_jax.models.supernet.cost import subnet_cost
 from vit_jax.models.supernet.masking import as_subnet, check_space, slice_subnet, subnet_of
 from vit_jax.models.supernet.space import SearchSpace, Subnet
+from vit_jax.tasks.supernet import Supernet
 
 FIELDS = {
     "num_classes": 3,
@@ -108,6 +109,11 @@ def test_a_model_that_is_no_supernet_is_one_sentence(fields, sentence):
     model = create_model("ViT", **{**FIELDS, **fields})
     with pytest.raises(ValueError, match=sentence):
         check_space(model, SearchSpace((1,), (8,), (1,), (1.0,)))
+
+
+def test_another_model_than_a_vit_is_one_sentence():
+    with pytest.raises(ValueError, match="a supernet is a ViT, and ResNet is none; use a name"):
+        Supernet(create_model("ResNet-50"))
 
 
 @pytest.mark.parametrize(
