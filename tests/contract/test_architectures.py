@@ -15,6 +15,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from tests.support.architectures import (
+    DIFFERENT_BLOCKS,
     TINY,
     gradient_of,
     has_attention,
@@ -269,7 +270,7 @@ LESS_MEMORY = [
     *(
         pytest.param(name, fields, marks=pytest.mark.slow)
         for name, model in TINY.items()
-        if name not in ("ViT", "ViTDet", "AutoFormer") and hasattr(model, "scan_layers")
+        if name not in ("ViT", *DIFFERENT_BLOCKS) and hasattr(model, "scan_layers")
         for fields in ({"remat": "dots", "scan_layers": True}, {"remat": "full"})
     ),
     *(pytest.param(name, {"remat": "dots"}, marks=pytest.mark.slow) for name in ("Swin", "PVT")),

@@ -20,12 +20,11 @@ from typing import Any
 import jax
 from jax.tree_util import keystr
 
+from tests.support.architectures import DIFFERENT_BLOCKS
 from vit_jax.models import create_model, list_models
-from vit_jax.models.autoformer.module import AutoFormer
 from vit_jax.models.inputs import abstract_input, trace_init
 from vit_jax.models.registry import get_preset
 from vit_jax.models.summary.counts import table
-from vit_jax.models.vitdet.module import ViTDet
 
 FILE = Path(__file__).with_name("trees.json")
 
@@ -40,8 +39,8 @@ def leaves(name: str, stacked: bool = False) -> list[str]:
     'params/blocks_0/attn/out/bias float32 768'
     """
     model = create_model(name)
-    differs = isinstance(model, AutoFormer | ViTDet)  # from block to block
-    if stacked and hasattr(model, "scan_layers") and not differs:
+    differ = type(model).__name__ in DIFFERENT_BLOCKS
+    if stacked and hasattr(model, "scan_layers") and not differ:
         model = model.clone(scan_layers=True)
     variables = trace_init(model, abstract_input(model))
     variables.pop("intermediates", None)  # what a pass has left behind

@@ -168,6 +168,9 @@ TINY: dict[str, nn.Module] = {
     )
 }
 
+# Their blocks differ from each other, so that they cannot be stacked.
+DIFFERENT_BLOCKS = ("AutoFormer", "ViTDet")
+
 
 def images_of(model: nn.Module, batch: int = 2) -> np.ndarray:
     """Return images, or clips, of the size that a model is built for."""

@@ -7,6 +7,7 @@ import pytest
 from flax.traverse_util import unflatten_dict
 
 from tests.folders import GOLDENS
+from tests.support.architectures import DIFFERENT_BLOCKS
 from vit_jax.config import default_config
 from vit_jax.errors import UserError
 from vit_jax.models import create_model, list_models, model_fields
@@ -264,7 +265,7 @@ def test_every_parameter_of_every_model_is_in_exactly_one_group(name):
         assert sum(group.tensors for group in groups) == len(sizes)
         assert sum(group.parameters for group in groups) == sum(sizes)
         assert len({(g.pattern, g.layer, g.factor, g.decayed) for g in groups}) == len(groups)
-        if "blocks_0" in shapes and own not in ("AutoFormer", "ViTDet"):  # their blocks differ
+        if "blocks_0" in shapes and own not in DIFFERENT_BLOCKS:
             assert parameter_groups(settings, stacked(shapes)) == groups
     decayed = {path for path, mask in named(decay_mask(shapes)).items() if mask}
     assert decayed == {path for path in named(shapes) if path.endswith("/kernel")}
