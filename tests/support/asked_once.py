@@ -90,7 +90,7 @@ def ask_once(patched) -> None:
 
 
 def _meaning(function) -> Any:
-    """What two equal functions have in common, also of functions made anew for every call."""
+    """A key that equal functions have in common, also if they are made anew for every call."""
     if isinstance(function, Module):
         raise TypeError("kept, a module in a trace would keep the arrays of that trace")
     if not isinstance(function, FunctionType):

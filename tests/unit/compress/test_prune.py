@@ -98,7 +98,7 @@ class Squares:
 
 
 class Data:
-    """What the scores ask of an experiment: two batches, of which the second has padding."""
+    """An experiment as the scores use it: two batches, of which the second has padding."""
 
     preprocessing, train_source = None, range(2)
 

@@ -9,7 +9,7 @@ from vit_jax.serving.batching import Batcher
 
 
 def run(use, compute=lambda batch: [10 * item for item in batch], **options):
-    """What `use(batcher)` returns, and the sizes of the batches."""
+    """Return the result of `use(batcher)`, and the sizes of the batches."""
     sizes = []
 
     async def main():

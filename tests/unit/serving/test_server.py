@@ -67,7 +67,7 @@ def post(port, body, headers=None):
 
 
 def arrived(port):
-    """How many requests for predictions the server has answered or is at."""
+    """Number of requests for predictions that the server has answered or is at."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
         lines = response.read().decode().splitlines()
     counted = ('vit_jax_requests_total{path="/predict"', "vit_jax_requests_in_progress ")
