@@ -159,7 +159,7 @@ def open_compositions(argument: str, open_split: Open) -> Dataset:
     if name != "digits" or numbers is None:
         raise UserError(
             f"{PREFIX}{argument} cannot be read; use {PREFIX}digits, or {PREFIX}digits:COUNT:SEED"
-            " with a number of training pictures of at least 1 and a seed of at least 0"
+            " with a number of training images of at least 1 and a seed of at least 0"
         )
     count, seed = numbers
     tokenizer = make_tokenizer()
