@@ -3,6 +3,7 @@
 The test images are looked at once, for the winner; `test.json` in the folder keeps the result.
 """
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,8 +71,11 @@ class Outcome:
         return choose(whole, key=lambda arm: arm.spread(self.plan.metric).mean, default=None)
 
     def _of(self, run: FinishedRun) -> Trial:
-        path = run.run.path.resolve()
-        return next(trial for trial in self.states if trial.folder.resolve() == path)
+        return self._by_path[run.run.path.resolve()]
+
+    @functools.cached_property
+    def _by_path(self) -> dict[Path, Trial]:
+        return {trial.folder.resolve(): trial for trial in self.states}
 
 
 def read_outcome(plan: Plan, folder: Path, trials: Sequence[Trial]) -> Outcome:
