@@ -71,7 +71,8 @@ class Comparison:
     @functools.cached_property
     def best(self) -> Arm:
         """Return the arm with the best mean."""
-        choose = min if is_lower_better(self.metric) else max
+        lower = is_lower_better(self.metric, self.arms[0].runs[0].task)
+        choose = min if lower else max
         return choose(self.arms, key=lambda arm: arm.spread(self.metric).mean)
 
     def cost(self, arm: Arm) -> Cost:

@@ -146,8 +146,7 @@ def differing(runs: Iterable[FinishedRun]) -> tuple[str, ...]:
 
 def main_metric(runs: Sequence[FinishedRun]) -> str:
     """Return the metric of the task that all runs have, else the loss."""
-    monitor = getattr(get_task(runs[0].task), "monitor", None)
-    of_task = monitor[:1] if isinstance(monitor, tuple) else ()
+    of_task = _monitor(runs[0].task)[:1]
     usual = (*of_task, "accuracy", "mean_average_precision", "zero_shot_accuracy")
     for metric in (*usual, *metric_names([runs[0].result]), "loss"):
         if metric != "loss" and all(metric in run.result for run in runs):
@@ -155,6 +154,18 @@ def main_metric(runs: Sequence[FinishedRun]) -> str:
     return "loss"
 
 
-def is_lower_better(metric: str) -> bool:
-    """Return whether a smaller value is the better one."""
+def is_lower_better(metric: str, task: str = "") -> bool:
+    """Return whether a smaller value is the better one.
+
+    task: the name of the task, whose `monitor` decides if it is this metric; "": unknown.
+    """
+    monitor = _monitor(task)
+    if metric in monitor[:1]:
+        return monitor[1] == "min"
     return metric.endswith(_LOWER_IS_BETTER)
+
+
+def _monitor(task: str) -> tuple[str, str] | tuple[()]:
+    """Return the `monitor` of all tasks of a name; () if it depends on their settings."""
+    monitor = getattr(get_task(task), "monitor", None) if task else None
+    return monitor if isinstance(monitor, tuple) else ()

@@ -7,7 +7,8 @@ import pytest
 from tests.support.finished_runs import write_run
 from vit_jax.cli import main
 from vit_jax.studies.comparison import compare
-from vit_jax.studies.finished import read_runs
+from vit_jax.studies.finished import is_lower_better, read_runs
+from vit_jax.tasks.registry import get_task
 
 TEN, EIGHT = [True] * 10 + [False] * 2, [False] * 4 + [True] * 8
 
@@ -113,3 +114,10 @@ def test_damaged_predictions_are_one_sentence(runs, capsys):
     (runs / "run_0" / "figures" / "predictions.csv").write_text("index,image\n0,a\n")
     assert main(["compare", str(runs)]) == 2
     assert "predictions.csv cannot be read" in capsys.readouterr().err
+
+
+def test_a_task_says_in_which_direction_its_own_metric_is_better(monkeypatch):
+    monkeypatch.setattr(get_task("simmim"), "monitor", ("perplexity", "min"))
+    assert is_lower_better("perplexity", "simmim")
+    assert not is_lower_better("perplexity") and not is_lower_better("accuracy", "simmim")
+    assert is_lower_better("loss", "simmim") and is_lower_better("loss")

@@ -162,7 +162,7 @@ def open_plan(plan: Plan, folder: Path, metric: str = "") -> Plan:
                         f"the sweep in {folder} chooses its trials by {old.metric}, not by "
                         f"{metric}; omit --metric, or use another --workdir"
                     )
-                lower = is_lower_better(metric)
+                lower = is_lower_better(metric, old.base.get("task", ""))
                 return dataclasses.replace(plan, metric=metric, lower_is_better=lower)
         if plan != old:
             plan.write(folder)
