@@ -110,11 +110,11 @@ def test_the_lock_of_a_trial_outlives_its_sweep_as_long_as_the_training(tmp_path
 def test_bad_trials_are_stopped_early(begin, monkeypatch):
     monkeypatch.setattr(running, "_LOOK", 0.0)
     evaluates = """
-line = {{"kind": "evaluate", "step": 3, "epoch": 0.5, "split": "test", "accuracy": 1 - rate}}
+line = {"kind": "evaluate", "step": 3, "epoch": 0.5, "split": "test", "accuracy": 1 - rate}
 (folder / "metrics.jsonl").write_text(json.dumps(line) + "\\n")
 signal.signal(15, lambda *_: sys.exit(75))
 if rate > 0.5: time.sleep(60)
-""".replace("{{", "{").replace("}}", "}")
+"""
     keeps = "".join(f"0.{number}," for number in range(1, 6)) + "0.9"
     sweep = begin(evaluates, over=(f"optimizer.learning_rate={keeps}",), pruner="median")
     with monkeypatch.context() as patched:
@@ -160,15 +160,12 @@ def test_more_random_trials_are_added_to_the_same_sweep(begin):
         ({"overrides": (("resume", "never"),)}, "resume = 'never'"),
     ],
 )
-def test_mistakes_are_found_before_anything_runs(begin, changes, sentence):
+@pytest.mark.usefixtures("begin")
+def test_mistakes_are_found_before_anything_runs(tmp_path, changes, sentence):
+    folder = tmp_path / "mistakes"
     with pytest.raises(UserError, match=sentence):
-        open_plan(Plan(**{"config": "digits", "overrides": (), "over": OVER} | changes), begin.dir)
-    assert not begin.dir.exists()
-
-
-@pytest.fixture(autouse=True)
-def folder_of_mistakes(begin, tmp_path):
-    begin.dir = tmp_path / "mistakes"
+        open_plan(Plan(**{"config": "digits", "overrides": (), "over": OVER} | changes), folder)
+    assert not folder.exists()
 
 
 def test_a_damaged_plan_is_refused(tmp_path):
