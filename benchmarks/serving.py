@@ -14,7 +14,6 @@ answer; every request has to be answered in the end, and every answer has to be 
 import argparse
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from PIL import Image
 
 from benchmarks.families import ROOT
 from vit_jax.inference.loading import load
+from vit_jax.process_setup import cores
 from vit_jax.serving.engine import Engine
 from vit_jax.serving.reading import Upload
 from vit_jax.text import counted
@@ -242,7 +242,7 @@ def main() -> None:
     print(f"\nbare model: {bare:,.0f} images/s; {sizes[-1]:.1f} images in a batch on average")
     bodies = [form([file]) for file in files]
     print(kill_and_restart(options.run, bodies, options.clients, options.each))
-    print(f"cores: {len(os.sched_getaffinity(0))}")
+    print(f"cores: {cores()}")
 
 
 if __name__ == "__main__":
