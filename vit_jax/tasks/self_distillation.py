@@ -28,6 +28,7 @@ from vit_jax.data.features import Feature
 from vit_jax.data.transforms.views import MultiCrop
 from vit_jax.errors import UserError
 from vit_jax.models.description import model_roles
+from vit_jax.models.inputs import abstract_variables
 from vit_jax.models.validation import pair
 from vit_jax.models.vit.dino_head import DinoHead
 from vit_jax.tasks.base import Setting, Task
@@ -316,9 +317,8 @@ def _check_model(model: nn.Module, small: tuple[int, int] | None) -> None:
         images = jnp.zeros((1, *side, model.in_channels))
         return model.apply(variables, images, train=False, method="features").pooled
 
-    images = jnp.zeros((1, *size, model.in_channels))
-    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), images, train=False))
-    variables = {k: tree for k, tree in variables.items() if k != "intermediates"}
+    images = jax.ShapeDtypeStruct((1, *size, model.in_channels), jnp.float32)
+    variables = abstract_variables(model, images)
     if others := variables.keys() - {"params"}:
         raise UserError(
             f"{name} keeps {', '.join(sorted(others))}, running statistics that the teacher of "

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vit_jax.errors import UserError
-from vit_jax.models.inputs import abstract_input, trace_init
+from vit_jax.models.inputs import abstract_input, abstract_variables, trace_init
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
@@ -173,11 +173,9 @@ def _width(model: Any) -> int:
         return model.width
     import jax
 
-    images = abstract_input(model)
-    init = functools.partial(model.init, method="features")
-    variables = jax.eval_shape(init, jax.random.key(0), images)
     features = functools.partial(model.apply, method="features")
-    return jax.eval_shape(features, variables, images).pooled.shape[-1]
+    found = jax.eval_shape(features, abstract_variables(model), abstract_input(model))
+    return found.pooled.shape[-1]
 
 
 def _shapes(options: Options, image_width: int) -> dict[str, Any]:
