@@ -23,7 +23,8 @@ class SubnetCost(NamedTuple):
 
 def subnet_cost(model: ViT, subnet: Subnet) -> SubnetCost:
     """Return the cost of a subnet, that of `summary.cost` for `subnet_of(model, subnet)`."""
-    model = model.clone(**{} if subnet.patch_size is None else {"patch_size": subnet.patch_size})
+    if subnet.patch_size is not None:
+        model = model.clone(patch_size=subnet.patch_size)
     depth, heads, hidden = subnet.depth, sum(subnet.heads), sum(subnet.mlp_widths)
     return SubnetCost(
         *(
