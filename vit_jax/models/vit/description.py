@@ -76,6 +76,7 @@ class DescribedViT:
 
     @property
     def has_class_token(self) -> bool:
+        """True for a model with a class token, also one that only its pool asks for."""
         return self.pool.startswith("cls") if self.class_token is None else self.class_token
 
     @property
