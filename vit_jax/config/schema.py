@@ -75,7 +75,7 @@ KEYS: dict[str, Key] = {
     ),
     "data.label_column": Key(
         "",
-        "csv, jsonl: column with the label, or NAME,NAME,... of 0 and 1; empty: detected",
+        "csv, jsonl: column with the label, or NAME,NAME,... for one per class; empty: detected",
         Text(),
     ),
     "data.caption_column": Key(

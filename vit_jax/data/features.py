@@ -101,6 +101,13 @@ CLIP = Feature("video")
 IMAGES: Features = {"image": IMAGE}
 LABELLED: Features = {"image": IMAGE, "label": LABEL}
 
+SOFT_LABEL = "soft_label"
+"""Name of the feature with the probability of each class, float32 (classes,), beside a `label`.
+
+The label is the most probable class, or for multi-label data 1 where this is above 1/2. The feature
+is of kind target.
+"""
+
 IGNORED = KINDS["mask"].fill  # the value of pixels of masks that do not count
 
 _OF_EVALUATION = "mask"  # the key of evaluation batches that marks padding

@@ -6,7 +6,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from vit_jax.data import Source
-from vit_jax.data.features import LABEL, check_inputs
+from vit_jax.data.features import LABEL, SOFT_LABEL, check_inputs
 from vit_jax.errors import UserError, nearest, shown
 
 Weights = str | Sequence[tuple[str, float]]
@@ -58,9 +58,11 @@ def _check_loss(config: ConfigDict, source: Source) -> None:
             )
         return
     if config.objective.loss == "softmax":
+        have = "have probabilities that do not sum to 1"
+        have = have if SOFT_LABEL in source.features else "may have several labels"
         raise UserError(
-            f"the images of {config.dataset!r} may have several labels, but objective.loss = "
-            "'softmax' needs exactly one; use --config.objective.loss=sigmoid"
+            f"the images of {config.dataset!r} {have}, but objective.loss = 'softmax' needs one "
+            "label for each, or probabilities that do; use --config.objective.loss=sigmoid"
         )
     if config.objective.class_weights != "none":
         raise UserError(

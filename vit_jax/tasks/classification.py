@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from vit_jax.data.features import IMAGE, LABEL
+from vit_jax.data.features import IMAGE, LABEL, SOFT_LABEL
 from vit_jax.evaluation.classification import ClassificationEvaluator
 from vit_jax.evaluation.metrics import NO_ANSWER
 from vit_jax.models import DistilledLogits
-from vit_jax.tasks.base import Loss, Task
+from vit_jax.tasks.base import Batch, Loss, Task
 from vit_jax.tasks.classes import class_weights, classes_of_model
 from vit_jax.tasks.focus import Focus
 from vit_jax.tasks.mixing import Mixing, mix_targets
@@ -35,7 +35,9 @@ class Classification(Task):
 
     The batch holds `image` (float32, normalised, `(batch, height, width, channels)`), `label`
     (integers, `(batch,)`; for multi-label data 0 or 1, `(batch, classes)`) and, where some rows are
-    padding, `mask` (1 for real rows, 0 for padding).
+    padding, `mask` (1 for real rows, 0 for padding). With soft labels it also holds `soft_label`,
+    the probabilities `(batch, classes)`: the loss is against them, and the metrics count `label`,
+    the most probable class, or for multi-label data those above 1/2.
 
     label_smoothing: in training only. With K classes the true one gets 1 - s + s/K, the others
         s/K (Szegedy et al. 2016, section 7); with a binary target each answer gets s/2.
@@ -45,7 +47,7 @@ class Classification(Task):
         output is the logit of class 1.
     mixing: of images and targets, in training only.
     class_weights: weight of each class in the training loss; None: equal weights. An image has
-        the weight of its class, a mixed one the mean of its classes.
+        the weight of its class, one with a soft label, or mixed, the mean of its classes.
     multi_label: whether an image may have several labels, or none.
     classes: their number.
     patch_sizes: of a model for any patch size; each training step draws one. Empty: the model's.
@@ -148,11 +150,9 @@ class Classification(Task):
         logits, state = self.apply(variables, images, rng, train=train)
         if isinstance(logits, DistilledLogits):
             logits = logits.mean()
-        targets = self.targets(batch["label"], logits, own_share)
+        targets = self.targets(batch, logits, own_share)
         mask = batch.get("mask", jnp.ones(len(logits)))
-        losses = self.losses(logits, targets, train) * self.weights(
-            batch["label"], own_share, train
-        )
+        losses = self.losses(logits, targets, train) * self.weights(batch, own_share, train)
         metrics = self.metrics(logits, targets, mask)
         return Loss(jnp.sum(losses * mask), jnp.sum(mask), metrics, state)
 
@@ -165,7 +165,7 @@ class Classification(Task):
         number of classes, and `confidence` or `probabilities` NaN.
         """
         logits, _ = self.apply(variables, batch["image"], train=False)
-        targets = self.targets(batch["label"], logits)
+        targets = self.targets(batch, logits)
         mask = batch.get("mask", jnp.ones(len(logits)))
         finite = finite_rows(logits)
         losses = self.losses(logits, targets, train=False)
@@ -202,10 +202,17 @@ class Classification(Task):
         return self.mixing(images, jax.random.fold_in(rng, 1))
 
     def targets(
-        self, labels: Array, logits: Array, own_share: Array | None = None
+        self, batch: Batch, logits: Array, own_share: Array | None = None
     ) -> Float[Array, "batch outputs"]:
-        """Return the targets of the outputs, one-hot or 0 and 1, mixed like the images."""
-        if self.multi_label:
+        """Return the targets of the outputs, mixed like the images.
+
+        They are the soft labels of the batch, or one-hot, or 0 and 1.
+        """
+        labels = batch["label"]
+        if SOFT_LABEL in batch:
+            targets = batch[SOFT_LABEL]
+            targets = targets[:, 1:] if self._is_binary(logits) else targets
+        elif self.multi_label:
             targets = labels.astype(jnp.float32)
         elif self._is_binary(logits):
             targets = labels[:, None].astype(jnp.float32)
@@ -230,12 +237,14 @@ class Classification(Task):
         return losses if self.kind == "softmax" else losses.mean(-1)
 
     def weights(
-        self, labels: Array, own_share: Array | None, train: bool
+        self, batch: Batch, own_share: Array | None, train: bool
     ) -> Float[Array, " batch"] | float:
         """Return the weight of each image in the loss: 1, or in training that of its classes."""
         if not train or self.class_weights is None:
             return 1.0
-        weights = jnp.array(self.class_weights, jnp.float32)[labels]
+        weights = jnp.array(self.class_weights, jnp.float32)
+        soft = SOFT_LABEL in batch
+        weights = batch[SOFT_LABEL] @ weights if soft else weights[batch["label"]]
         return weights if own_share is None else mix_targets(weights[:, None], own_share)[:, 0]
 
     def metrics(self, logits: Array, targets: Array, mask: Array) -> dict[str, Array]:

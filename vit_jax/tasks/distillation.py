@@ -139,10 +139,10 @@ class Distillation(Task):
         if isinstance(outputs, DistilledLogits):
             head, head_dist, logits = outputs.head, outputs.head_dist, outputs.mean()
         taught = batch[ANSWERS] if ANSWERS in batch else self.teacher(images)
-        targets = supervised.targets(batch["label"], head, own_share)
+        targets = supervised.targets(batch, head, own_share)
         losses = (1 - self.alpha) * supervised.losses(head, targets, train)
         losses += self.alpha * self.teacher_losses(head_dist, taught)
-        losses *= supervised.weights(batch["label"], own_share, train)
+        losses *= supervised.weights(batch, own_share, train)
         mask = batch.get("mask", jnp.ones(len(logits)))
         answered = finite_rows(logits) & finite_rows(taught)
         agreement = jnp.sum((logits.argmax(-1) == taught.argmax(-1)) * answered * mask)

@@ -23,7 +23,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from vit_jax.data.features import LABELLED, Example, Features, check_names, have_classes
+from vit_jax.data.features import (
+    LABELLED,
+    SOFT_LABEL,
+    Example,
+    Feature,
+    Features,
+    check_names,
+    have_classes,
+)
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
 from vit_jax.data.sources.source import Source
@@ -153,14 +161,18 @@ def open_part(
     places = [members[name][at] for name, at in chosen]
 
     features = {
-        name: feature for name, feature in opened.features.items() if labels or name != "label"
+        name: feature
+        for name, feature in opened.features.items()
+        if labels or name not in ("label", SOFT_LABEL)
     }
     has_labels = "label" in features
     if not has_labels:
         class_names = tuple(opened.class_names) if have_classes(features) else ()
         _check_order(dataset, numbers, class_names)
     renumbered = None
-    if has_labels and list(numbers) != list(range(len(numbers))):
+    if SOFT_LABEL in features:
+        features[SOFT_LABEL] = Feature("target", (len(class_names),))
+    if has_labels and list(numbers) != list(range(len(class_names))):
         renumbered = np.array(numbers)
     stored = {name for name, _ in places}
     are_files = all(isinstance(opened.splits[name], EncodedExamples) for name in stored)
@@ -224,10 +236,11 @@ class _Examples(Sequence[Example]):
 
     def _listed(self, example: Example) -> Example:
         example = dict(example)
-        if not self._has_labels:
-            example.pop("label", None)
-        elif "label" in example:
-            example["label"] = self._numbered(example["label"])
+        for name in {"label", SOFT_LABEL} & example.keys():
+            if self._has_labels:
+                example[name] = self._numbered(example[name], name == SOFT_LABEL)
+            else:
+                del example[name]
         return example
 
     @property
@@ -240,12 +253,12 @@ class _Examples(Sequence[Example]):
         labels = np.array([self._numbered(row) for row in rows])
         return labels if labels.ndim == 2 else labels.astype(np.int64)
 
-    def _numbered(self, label):
+    def _numbered(self, label, soft=False):
         if self._renumbered is None:
             return label
         if np.ndim(label) == 0:
             return int(self._renumbered[label])
-        present = np.zeros(self._classes, np.uint8)
+        present = np.zeros(self._classes, np.float32 if soft else np.uint8)
         present[self._renumbered] = label
         return present
 

@@ -4,8 +4,9 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float32
 
-from vit_jax.data.features import IMAGES, LABELLED
+from vit_jax.data.features import IMAGES, LABELLED, SOFT_LABEL, Feature
 from vit_jax.data.labels import number_classes, unknown_to_model
 from vit_jax.data.paths import as_text, some_of
 from vit_jax.data.sources.examples import Labels
@@ -33,10 +34,16 @@ def open_files(
       options: what turns captions into ids.
     """
     paths, files = divide(listing, split, holdout, split_seed, saved_paths)
-    names, labels = (), None
+    names, labels, soft_labels = (), None, None
     if listing.labelled:
         names = tuple(class_names or listing.class_names)
-        labels = _labels_of_files(paths, files, class_names, listing, split)
+        if listing.shares:
+            soft_labels = _soft_labels_of_files(paths, class_names, listing, split)
+            several = (soft_labels > 0.5).astype(np.uint8)
+            labels = several if listing.multi_label else soft_labels.argmax(axis=1)
+        else:
+            labels = _labels_of_files(paths, files, class_names, listing, split)
+        labels.flags.writeable = False
     elif class_names:
         raise UserError(
             f"{listing.dataset} has no labels, but the classes of a model are to be found in it:"
@@ -55,6 +62,9 @@ def open_files(
     )
     kind = listing.dataset.partition(":")[0]
     features = {**(LABELLED if listing.labelled else IMAGES), "image": listing.image}
+    if soft_labels is not None:
+        content.update(soft_labels.tobytes())
+        features[SOFT_LABEL] = Feature("target", (len(names),))
     texts, notes = None, list(listing.notes)
     if listing.captions:
         texts = _texts_of_files(paths, listing, split, holdout, split_seed, options)
@@ -77,6 +87,7 @@ def open_files(
         texts=texts,
         tokenizer=texts and texts.tokenizer,
         groups=tuple(listing.groups[path] for path in paths) if listing.groups else (),
+        soft_labels=soft_labels,
     )
 
 
@@ -112,8 +123,19 @@ def _labels_of_files(
             labels[row, [numbers[name] for name in files[path]]] = 1
     else:
         labels = np.array([numbers[files[path][0]] for path in paths], np.int64)
-    labels.flags.writeable = False
     return labels
+
+
+def _soft_labels_of_files(
+    paths: Sequence[str], class_names: Sequence[str] | None, listing: Listing, split: str
+) -> Float32[np.ndarray, "n classes"]:
+    of_files = [{k: v for k, v in listing.shares[path].items() if v} for path in paths]
+    numbers = _numbers_of_files(sorted(set().union(*of_files)), class_names, listing, split)
+    soft_labels = np.zeros((len(paths), len(class_names or listing.class_names)), np.float32)
+    for row, shares in zip(soft_labels, of_files, strict=True):
+        row[[numbers[name] for name in shares]] = list(shares.values())
+    soft_labels.flags.writeable = False
+    return soft_labels
 
 
 def _numbers_of_files(

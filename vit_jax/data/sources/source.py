@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt64
+from jaxtyping import Float32, UInt64
 
-from vit_jax.data.features import LABELLED, Example, Feature, check_names
+from vit_jax.data.features import LABELLED, SOFT_LABEL, Example, Feature, check_names
 from vit_jax.data.images.clips import chosen_frames
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
@@ -42,6 +42,8 @@ class Source:
       texts: captions of the examples, of which an example has the first as `text`; None: there are
         none, or the examples hold them themselves.
       groups: the group of every example, such as a patient; empty without groups.
+      soft_labels: the probability of each class for every example, of which an example has its row
+        as `soft_label`; None: there are none, or the examples hold them themselves.
       why_unlabelled: without labels, the reason and the remedy as a part of a sentence.
 
     Raises:
@@ -64,6 +66,7 @@ class Source:
     tokenizer: Any = None
     texts: Texts | None = None
     groups: tuple[str, ...] = ()
+    soft_labels: Float32[np.ndarray, "n classes"] | None = None
 
     def __post_init__(self):
         check_names(self.features, self.name)
@@ -72,12 +75,12 @@ class Source:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Example:
-        return self._with_text(self.examples[index], index)
+        return self._with_rows(self.examples[index], index)
 
     def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
         """Return `source[index]`, with image files decoded by the given settings."""
         if isinstance(self.examples, EncodedExamples):
-            return self._with_text(self.examples.read(index, how), index)
+            return self._with_rows(self.examples.read(index, how), index)
         example = self[index]
         if how.crop is not None:
             image = example["image"]
@@ -89,14 +92,20 @@ class Source:
             return {**example, "image": image}
         return example
 
-    def _with_text(self, example: Example, index: int) -> Example:
-        return example if self.texts is None else {**example, "text": self.texts.first(index)}
+    def _with_rows(self, example: Example, index: int) -> Example:
+        """Return an example with what the source has of it besides."""
+        if self.texts is not None:
+            example = {**example, "text": self.texts.first(index)}
+        if self.soft_labels is not None:
+            example = {**example, SOFT_LABEL: self.soft_labels[index]}
+        return example
 
     @functools.cached_property
     def labels(self) -> Labels | None:
         """Label of every example, int64 (n,), or uint8 (n, classes) of 0 and 1; read-only.
 
-        No image is decoded for it. None for a source without labels.
+        Of soft labels it is the most probable class, the first of equal ones, or where several are
+        possible 1 for those above 1/2. No image is decoded for it. None without labels.
         """
         if not self.has_labels:
             return None

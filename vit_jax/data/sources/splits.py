@@ -58,6 +58,8 @@ class Listing:
       facts: size and identity of every listed file, by path.
       captions: the captions of every listed file, by path; empty without captions.
       groups: the group of every listed file, by path; empty without groups.
+      shares: the probabilities of classes of every listed file, by path and name; empty without
+        soft labels.
       image: the feature of its images, or of its clips.
       open_examples: from the root, paths and labels to the examples.
     """
@@ -74,6 +76,7 @@ class Listing:
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     captions: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shares: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     image: Feature = IMAGE
     open_examples: Callable[..., Any] = FileExamples
 

@@ -59,6 +59,7 @@ def subset(source: Source, numbers: Int[np.ndarray, " n"], name: str) -> Source:
         identities=None if source.identities is None else source.identities[numbers],
         texts=None if source.texts is None else source.texts.subset(numbers),
         groups=tuple(source.groups[i] for i in numbers) if source.groups else (),
+        soft_labels=None if source.soft_labels is None else source.soft_labels[numbers],
     )
 
 

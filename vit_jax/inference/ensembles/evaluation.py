@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from vit_jax.data import DecodeErrors, Source, eval_batches
+from vit_jax.data.features import SOFT_LABEL
+from vit_jax.data.streams import Batch
 from vit_jax.evaluation.base import Result
 from vit_jax.evaluation.metrics import NO_ANSWER, MultiLabelPredictions, Predictions
 from vit_jax.inference.ensembles.ensemble import Ensemble
@@ -38,7 +40,7 @@ def evaluate_ensemble(
     ]
     streams[0] = shown(streams[0])
     whole: list[list[np.ndarray]] = [[] for _ in range(len(ensemble.members) + 1)]
-    labels, places, begun = [], [], 0
+    labels, targets, places, begun = [], [], [], 0
     for batches in zip(*streams, strict=True):
         outputs = [
             {
@@ -52,16 +54,18 @@ def evaluate_ensemble(
         for number in range(len(ensemble.members)):
             whole[number + 1].append(ensemble.of_member(number, outputs)[real])
         labels.append(batches[0]["label"][real])
+        targets.append(_targets(batches[0], len(ensemble.class_names))[real])
         places.append(begun + real)
         begun += len(batches[0]["mask"])
-    label, index = np.concatenate(labels), np.concatenate(places)
-    found = [_result(np.concatenate(rows), label, index, ensemble, source) for rows in whole]
+    truth = [np.concatenate(arrays) for arrays in (labels, targets, places)]
+    found = [_result(np.concatenate(rows), *truth, ensemble, source) for rows in whole]
     return found[0], found[1:]
 
 
 def _result(
     probabilities: Float[np.ndarray, "n classes"],
     labels: np.ndarray,
+    targets: Float[np.ndarray, "n classes"],
     index: np.ndarray,
     ensemble: Ensemble,
     source: Source,
@@ -72,7 +76,7 @@ def _result(
         present = labels > 0.5
         table = MultiLabelPredictions(present, np.where(answered[:, None], probabilities, np.nan))
         right = np.mean((sure > 0.5) == present, axis=1) * answered
-        losses, name = _binary(sure, present), "label_accuracy"
+        losses, name = _binary(sure, targets), "label_accuracy"
     else:
         true = np.take_along_axis(probabilities, labels[:, None], axis=1)
         rank = np.where(answered, np.sum(probabilities > true, axis=1), probabilities.shape[1])
@@ -80,9 +84,8 @@ def _result(
         confidence = np.where(answered, probabilities.max(axis=1), np.nan)
         table = Predictions(labels, predicted, confidence, rank, index)
         right, name = table.right, "accuracy"
-        one_hot = np.eye(probabilities.shape[1], dtype=bool)[labels]
         by_class = ensemble.activation == "sigmoid"
-        losses = _binary(sure, one_hot) if by_class else -np.log(sure[one_hot])
+        losses = _binary(sure, targets) if by_class else -(targets * np.log(sure)).sum(axis=1)
     classes = len(ensemble.class_names)
     return Result(
         {
@@ -95,7 +98,15 @@ def _result(
     )
 
 
-def _binary(sure: Float[np.ndarray, "n classes"], present: np.ndarray) -> Float[np.ndarray, " n"]:
+def _targets(batch: Batch, classes: int) -> Float[np.ndarray, "n classes"]:
+    """Return the soft labels of a batch, or ones at its labels."""
+    labels = batch["label"]
+    return batch.get(SOFT_LABEL, labels if labels.ndim == 2 else np.eye(classes)[labels])
+
+
+def _binary(
+    sure: Float[np.ndarray, "n classes"], targets: Float[np.ndarray, "n classes"]
+) -> Float[np.ndarray, " n"]:
     """Return the mean cross-entropy over independent classes."""
-    of_true = np.where(present, sure, np.maximum(1 - sure, _LEAST))
-    return -np.log(of_true).mean(axis=1)
+    absent = np.log(np.maximum(1 - sure, _LEAST))
+    return -(targets * np.log(sure) + (1 - targets) * absent).mean(axis=1)

@@ -113,6 +113,22 @@ def test_classes_are_numbered_as_in_a_trained_model(registered):
         open_source("levels", "train", class_names=("even", "a"))
 
 
+def test_probabilities_of_classes_are_numbered_likewise(registered):
+    class Soft(Levels):
+        def __getitem__(self, index):
+            return {**super().__getitem__(index), "soft_label": np.float32([0.75, 0.25])}
+
+    features = {**LABELLED, "soft_label": Feature("target", (2,))}
+    registered((0, 3), (3, 4), examples=Soft, features=features)
+    names = ("even", "odd", "none")  # as the dataset has them, and one more
+    source = open_source("levels", "train", class_names=names)
+    assert source.features["soft_label"].shape == (3,)
+    assert source[0]["soft_label"].tolist() == [0.75, 0.25, 0]
+    source = open_source("levels", "train", class_names=names[::-1])
+    assert source[0]["soft_label"].tolist() == [0, 0.25, 0.75]
+    assert "soft_label" not in open_source("levels", "train", labels=False).features
+
+
 def test_labels_can_be_left_unused_or_be_missing(registered):
     registered((0, 3), (3, 4))
     source = open_source("levels", "train", labels=False)

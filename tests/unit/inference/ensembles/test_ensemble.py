@@ -155,3 +155,16 @@ def test_the_metrics_are_those_of_the_mean_probabilities(monkeypatch):
     assert result.metrics["examples"] == 5 and result.table.index.tolist() == [0, 1, 2, 4, 5]
     alone = softmax(logits(OTHER), 1).argmax(1)
     assert members[1].metrics["accuracy"] == np.mean(alone == labels)
+
+
+def test_the_loss_is_against_soft_labels(monkeypatch):
+    soft = np.array([[0.7, 0.2, 0.1], [0.5, 0.5, 0], [0, 0, 1], [0.25, 0, 0.75], [0, 1, 0]])
+    batch = {"image": IMAGES, "label": soft.argmax(1), "soft_label": soft, "mask": np.ones(5)}
+    module = "vit_jax.inference.ensembles.evaluation.eval_batches"
+    monkeypatch.setattr(module, lambda *_, **__: iter([batch]))
+    ensemble = Ensemble([ONE, OTHER])
+    result, _ = evaluate_ensemble(ensemble, Images())
+    expected = answers(ensemble)
+    loss = -(soft * np.log(expected)).sum(1).mean()
+    assert result.metrics["loss"] == pytest.approx(loss, abs=1e-5)
+    assert result.metrics["accuracy"] == np.mean(expected.argmax(1) == soft.argmax(1))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int32
 
-from vit_jax.data.features import Example, Feature
+from vit_jax.data.features import SOFT_LABEL, Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.examples import EncodedExamples, Labels
 from vit_jax.data.sources.names import argument_of
@@ -125,11 +125,12 @@ def with_captions(
     digest = hashlib.sha256(tokenizer.encode(captions).tobytes()).hexdigest()[:12]
     features = {**source.features, "text": Feature("text", (tokenizer.length,))}
     if not labels:
-        del features["label"]
+        features = {name: of for name, of in features.items() if name not in ("label", SOFT_LABEL)}
     return dataclasses.replace(
         source,
         name=dataset,
         class_names=names if labels else (),
+        soft_labels=source.soft_labels if labels else None,
         fingerprint=f"{PREFIX}{digest}:{source.fingerprint}",
         examples=_Captioned(source, table, labels),
         features=features,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from vit_jax.data.features import KINDS, Example, Feature
+from vit_jax.data.features import KINDS, SOFT_LABEL, Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding
 from vit_jax.data.sources.dense.files import decoded_size
 from vit_jax.data.sources.examples import EncodedExamples, Labels
@@ -119,10 +119,11 @@ def _merged(dataset: str, sources: Mapping[str, Source]) -> dict[str, Feature]:
     merged: dict[str, Feature] = {}
     owners: dict[str, str] = {}
     for name, source in sources.items():
-        if source.multi_label or any(f.kind in ("text", "video") for f in source.features.values()):
+        several = source.multi_label or SOFT_LABEL in source.features
+        if several or any(f.kind in ("text", "video") for f in source.features.values()):
             raise UserError(
-                f"{dataset}: {name} has several labels for an image, texts or clips, which"
-                " cannot be mixed with other datasets"
+                f"{dataset}: {name} has several labels for an image, soft labels, texts or clips,"
+                " which cannot be mixed with other datasets"
             )
         for key, feature in source.features.items():
             if key not in merged:

@@ -33,13 +33,15 @@ _SAMPLE = 50  # lines that are inspected if names do not decide
 _ZERO = {"0", "0.0", "false", ""}
 _ONE = {"1", "1.0", "true"}
 
+ROUNDING = 0.02 + 1e-9  # of the sum of probabilities, which may have two decimals
+
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
     """User's options of a table; empty: to be detected.
 
     path_column: the column with the image's path or name. label_column: the column with its label,
-    or several, separated by commas, with a 0 or 1 for each class. image_dir: the folder that paths
+    or several, separated by commas, with a number for each class. image_dir: the folder that paths
     start from, relative to the folder of the table. caption_column: the column with a caption.
     group_column: the column with the group of the image, such as a patient.
     """
@@ -59,7 +61,7 @@ class TableOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Columns of a table by content; several `labels` have a 0 or 1 for each class.
+    """Columns of a table by content; several `labels` have a number for each class.
 
     group: the column with the group of an image.
     """
@@ -71,8 +73,8 @@ class Columns:
     group: str | None = None
 
     @property
-    def has_marks(self) -> bool:
-        """Return whether each label column is a class, marked with 0 and 1."""
+    def has_classes(self) -> bool:
+        """Return whether each label column is a class, with numbers."""
         return len(self.labels) > 1
 
 
@@ -126,7 +128,7 @@ def choose_columns(
     if caption is not None and not (asked or _called(others, _LABELS)):
         return unlabelled
     # A column of another name may be a caption, with as many values as images.
-    if not (needs_labels or asked or _called(others, _LABELS) or _all_marks(others, records)):
+    if not (needs_labels or asked or _called(others, _LABELS) or _are_classes(others, records)):
         return unlabelled
     try:
         labels = _label_columns(where, names, others, records, asked)
@@ -146,6 +148,17 @@ def is_mark(value: Any) -> bool | None:
     """Return whether a value marks a class: 1 is true, 0 and empty are false; None for others."""
     text = str(value).strip().lower()
     return True if text in _ONE else False if text in _ZERO else None
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number of at least 0 as it is written in a table, empty is 0; None for others."""
+    if (mark := is_mark(value)) is not None:
+        return float(mark)
+    try:
+        number = float(str(value))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
 
 
 def _path_column(
@@ -221,7 +234,7 @@ def _label_columns(
     candidates = candidates or (others if len(others) == 1 else [])
     if len(candidates) == 1:
         return (candidates[0],)
-    if not candidates and len(others) > 1 and _all_marks(others, records):
+    if not candidates and len(others) > 1 and _are_classes(others, records):
         return tuple(others)
     if not others:
         raise UserError(
@@ -231,8 +244,8 @@ def _label_columns(
         )
     raise UserError(
         f"{where}: {some_of(candidates or others, 10)} may each be the column of the labels; select"
-        " one with --config.data.label_column=NAME (NAME,NAME,... for columns of 0 and 1, one for"
-        " each class)"
+        " one with --config.data.label_column=NAME (NAME,NAME,... for one column per class, with 0"
+        " and 1, probabilities or votes)"
     )
 
 
@@ -288,11 +301,16 @@ def _is_numbering(name: str) -> bool:
     return _plain(name) in ("", "index") or _plain(name).startswith("unnamed:")
 
 
-def _all_marks(names: Sequence[str], records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether columns contain only 0 and 1."""
-    return bool(records) and all(
-        is_mark(row.get(name, "")) is not None for row in records for name in names
-    )
+def _are_classes(names: Sequence[str], records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether columns contain only 0 and 1, or probabilities, which sum to 1 in most lines.
+
+    A line in which they do not is a mistake, which is told with its number.
+    """
+    if records and all(is_mark(row.get(name, "")) is not None for row in records for name in names):
+        return True
+    lines = [[number_of(row.get(name, "")) for name in names] for row in records]
+    sums = [sum(line) for line in lines if all(n is not None and n <= 1 for n in line)]
+    return 2 * sum(abs(total - 1) <= ROUNDING for total in sums) > len(lines) and len(names) > 1
 
 
 def _is_number(text: str) -> bool:

@@ -8,11 +8,12 @@
     Train_0,0,0,1                     000bec180eb18c76;boston_bull
     Train_1,1,0,0
 
-- `columns.py` detects the columns, `find_files.py` finds the files of names.
+- `columns.py` detects the columns, `find_files.py` finds the files of names, `shares.py` reads
+  numbers for each class.
 - If any label has a `|`, or is a JSON list, or more than one column of 0 and 1 is set, images may
   have several classes, or none.
 - Labels are normalised to one Unicode form. Classes are numbered in the code-point order of the
-  training split's labels, or in the order of the columns of 0 and 1, unless a file `classes.txt`
+  training split's labels, or in the order of the columns of classes, unless a file `classes.txt`
   beside it has their names, one per line, in another order.
 - An invalid line is an error with its number; nothing is guessed.
 """
@@ -29,8 +30,9 @@ from vit_jax.data.labels import look_alikes, normal_label
 from vit_jax.data.paths import as_text, some_of
 from vit_jax.data.sources.find_files import FileFinder
 from vit_jax.data.sources.manifest.captions import captions_of, check_captions
-from vit_jax.data.sources.manifest.columns import Columns, TableOptions, choose_columns, is_mark
+from vit_jax.data.sources.manifest.columns import Columns, TableOptions, choose_columns
 from vit_jax.data.sources.manifest.rows import Record, Table, read_table, read_text
+from vit_jax.data.sources.manifest.shares import note_of, numbers_of, settle
 from vit_jax.data.sources.manifest.splits import CLASSES_FILE, Row, SortedRows
 from vit_jax.data.sources.splits import SPLIT_NAMES, Listing
 from vit_jax.data.texts import TextOptions
@@ -100,6 +102,8 @@ def list_table(
     if not options.image_dir:
         read = _found_below(read, tables, finder, sorted_rows.notes)
     read = _with_whole_numbers(read, known, sorted_rows.notes)
+    read, kind = settle(read, tables, labels)
+    sorted_rows.notes += note_of(kind) if labels else []
     sorted_rows.multi_label = any(row.several for rows in read.values() for row in rows)
     for split, table in tables.items():
         sorted_rows.add(table, read[split], split)
@@ -115,11 +119,12 @@ def list_table(
     sorted_rows.tell_missing(dataset, finder)
     if not labels:
         return _listing(dataset, root, form, sorted_rows, (), why)
-    marked = [chosen.labels for chosen in columns.values() if chosen and chosen.has_marks]
+    of_columns = [chosen.labels for chosen in columns.values() if chosen and chosen.has_classes]
+    shares = sorted_rows.shares
     class_names = (
         known
-        or (marked and dict.fromkeys(map(normal_label, marked[0])))
-        or sorted({name for names in splits["train"].values() for name in names})
+        or (of_columns and dict.fromkeys(map(normal_label, of_columns[0])))
+        or sorted({n for path, of in splits["train"].items() for n in shares.get(path, of)})
     )
     return _listing(dataset, root, form, sorted_rows, tuple(class_names))
 
@@ -146,6 +151,7 @@ def _listing(
         facts=rows.facts,
         captions={path: tuple(of) for path, of in rows.captions.items()} if has_captions else {},
         groups=rows.groups if any(rows.groups.values()) else {},
+        shares=rows.shares if rows.labelled else {},
     )
 
 
@@ -257,33 +263,26 @@ def _row(
     except ValueError as error:
         raise ValueError(f"{name!r} is not a path: {error}") from error
     try:
-        labels, several = _labels_of(record, name, columns, known)
+        labels, several, numbers = _labels_of(record, name, columns, known)
     except (ValueError, LookupError):
         if needs_labels:
             raise
-        labels, several = (), False
+        labels, several, numbers = (), False, None
     captions = captions_of(record, name, columns.caption) if columns.caption else ()
     group = str(record.values[columns.group]) if columns.group else ""
-    return Row(record.line, name, found, labels, several, split, captions, group)
+    return Row(record.line, name, found, labels, several, split, captions, group, numbers)
 
 
 def _labels_of(
     record: Record, name: str, columns: Columns, known: Mapping[str, Any] | None
-) -> tuple[tuple[str, ...], bool]:
-    """Return the classes of a line, and whether they may be several."""
-    if columns.has_marks:
-        marked = _marked(record, columns)
-        return marked, len(marked) != 1
-    return _labels(name, record.values[columns.labels[0]], columns, known)
-
-
-def _marked(record: Record, columns: Columns) -> tuple[str, ...]:
-    """Return the classes that are marked with 1, in alphabetical order."""
-    marks = {name: is_mark(record.values[name]) for name in columns.labels}
-    for name, mark in marks.items():
-        if mark is None:
-            raise ValueError(f"{name!r} is {record.values[name]!r}; it must be 0 or 1")
-    return tuple(sorted(normal_label(name) for name, mark in marks.items() if mark))
+) -> tuple[tuple[str, ...], bool, dict[str, float] | None]:
+    """Return the classes of a line, whether they may be several, and any numbers of classes."""
+    if columns.has_classes:
+        return (), False, numbers_of({name: record.values[name] for name in columns.labels})
+    value = record.values[columns.labels[0]]
+    if isinstance(value, dict):
+        return (), False, numbers_of(value)
+    return *_labels(name, value, columns, known), None
 
 
 def _labels(
@@ -293,7 +292,8 @@ def _labels(
     names = _label_texts(value)
     if names is None:
         raise ValueError(
-            f"{_quoted(columns.labels)} must be a string, a whole number or a list of them"
+            f"{_quoted(columns.labels)} must be a string, a whole number, a list of them, or an"
+            " object with a number for each class"
         )
     several = isinstance(value, list) or len(names) > 1
     labels = tuple(sorted(set(map(normal_label, names)))) if names != [""] else ()

@@ -1,6 +1,7 @@
 """Assignment of table rows to splits, with reports of repeated, contradictory and missing rows."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from vit_jax.data.paths import as_text, some_of
 from vit_jax.data.sources.find_files import FileFacts, FileFinder, Found
@@ -16,7 +17,8 @@ class Row:
     """Image in a line: `name` as written there; `several`: the label is a list.
 
     captions: those of the line; none without a column of captions. group: of the image; empty
-    without a column of groups.
+    without a column of groups. numbers: of the classes in the line, later their probabilities; None
+    for labels that are certain.
     """
 
     line: int
@@ -27,6 +29,7 @@ class Row:
     split: str | None
     captions: tuple[str, ...] = ()
     group: str = ""
+    numbers: Mapping[str, float] | None = None
 
 
 @dataclasses.dataclass
@@ -34,9 +37,9 @@ class SortedRows:
     """Rows of one or more files by split, each checked against earlier rows.
 
     known: the names in `classes.txt`, if there is one. labelled: whether labels are used.
-    seen: the place, the split and the labels of the first row of every path. paths: the path of
-    every file by its identity. captions: those of every path, in the order of the lines. groups:
-    the group of every path.
+    seen: the place, the split and the first row of every path. paths: the path of every file by its
+    identity. captions: those of every path, in the order of the lines. groups: the group of every
+    path. shares: the probabilities of the classes of every path that has a soft label.
     """
 
     known: dict[str, None] | None
@@ -44,11 +47,12 @@ class SortedRows:
     multi_label: bool = False
     splits: dict[str, Files] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
-    seen: dict[str, tuple[str, str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+    seen: dict[str, tuple[str, str, Row]] = dataclasses.field(default_factory=dict)
     facts: dict[str, FileFacts] = dataclasses.field(default_factory=dict)
     paths: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
     captions: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     groups: dict[str, str] = dataclasses.field(default_factory=dict)
+    shares: dict[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def add(self, table: Table, rows: list[Row], split_of_file: str | None) -> None:
         """Add the rows of a file, and report its mistakes."""
@@ -69,10 +73,12 @@ class SortedRows:
                 table.mistakes.add(row.line, cause)
                 continue
             known.extend(fresh)
-            self.seen.setdefault(path, (f"{as_text(table.file)}:{row.line}", split, row.labels))
+            self.seen.setdefault(path, (f"{as_text(table.file)}:{row.line}", split, row))
             self.splits.setdefault(split, {})[path] = row.labels
             self.facts[path] = facts
             self.groups[path] = row.group
+            if row.numbers is not None:
+                self.shares[path] = row.numbers
         table.mistakes.tell()
         if repeated:
             self.notes.append(
@@ -102,16 +108,17 @@ class SortedRows:
             return f"there is no split {row.split!r}; use train, val or test"
         if not self.labelled:
             return None
-        if "" in row.labels or not (row.labels or self.multi_label):
+        names = row.numbers or row.labels
+        if "" in names or not (names or self.multi_label):
             return f"the label of {row.name!r} is empty"
         if self.known is not None:
-            for name in row.labels:
+            for name in names:
                 if name not in self.known:
                     return f"the label {name!r} is not in {CLASSES_FILE}{nearest(name, self.known)}"
         return None
 
     def _contradiction(self, row: Row, path: str, split: str) -> str | None:
-        where, first_split, first_labels = self.seen[path]
+        where, first_split, first = self.seen[path]
         text = as_text(path)
         name = f"{row.name!r}" + (f" (the file {text!r})" if text != row.name else "")
         if first_split != split:
@@ -119,7 +126,7 @@ class SortedRows:
                 f"{name} is in {split} here and in {first_split} in {where}; an image"
                 " must be in one split"
             )
-        if self.labelled and first_labels != row.labels:
+        if self.labelled and (first.labels, first.numbers) != (row.labels, row.numbers):
             return (
                 f"{name} has another label in {where}; write several labels of one image"
                 " in one line, with | between them"

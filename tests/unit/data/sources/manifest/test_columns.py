@@ -49,7 +49,7 @@ def test_of_columns_that_say_the_same_the_words_are_taken():
 
 def test_columns_of_zeros_and_ones_are_classes():
     chosen = choose("image_id,healthy,rust,scab", "a,1,0,0", "b,0.0,1.0,1.0", "c,0,0,")
-    assert chosen.labels == ("healthy", "rust", "scab") and chosen.has_marks
+    assert chosen.labels == ("healthy", "rust", "scab") and chosen.has_classes
     assert choose("id,has_cactus", "a,1", "b,0").labels == ("has_cactus",)
 
 
