@@ -22,13 +22,9 @@ from vit_jax.weights.of_tasks.masked_autoencoders import (
     write_masked_autoencoder,
 )
 from vit_jax.weights.of_tasks.task_weights import TaskWeights
-from vit_jax.weights.of_tasks.two_towers import (
-    TASK,
-    has_two_towers,
-    read_two_towers,
-    write_two_towers,
-)
-from vit_jax.weights.of_tasks.two_towers import check_library as check_towers
+from vit_jax.weights.of_tasks.towers_writing import check_library as check_towers
+from vit_jax.weights.of_tasks.towers_writing import write_two_towers
+from vit_jax.weights.of_tasks.two_towers import TASK, has_two_towers, read_two_towers
 from vit_jax.weights.resolve import open_weights, place_of
 
 RUN = "run"
@@ -105,7 +101,7 @@ def convert(
     Args:
         source: as for `load_pretrained`.
         folder: output folder; it must be empty or missing.
-        to: "run", "timm" or "huggingface"; "openclip" for CLIP.
+        to: "run", "timm" or "huggingface"; "openclip" for models of images and texts.
         hints, part, image_size, patch_size: as for `load_pretrained`.
         class_names: text file with the names of the outputs, one per line.
         background_first: output 0 is the background, which has no name in the file.

@@ -253,6 +253,35 @@ def write_pretrained(
     Raises:
         UserError: the library is unknown, has no such model, or the disk is full.
     """
+    file_format, tensors, config = tensors_for(to, record, variables)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    kept = record.source_config
+    if config:
+        _write_json(folder / "config.json", carried.add(to, config, kept))
+    if file_format.preprocessor is not None:
+        processor = file_format.preprocessor(record.preprocessing)
+        _write_json(
+            folder / "preprocessor_config.json",
+            carried.processor(processor, kept, record.preprocessing),
+        )
+        if processors.squeezes_instead(record.preprocessing):
+            tell(f"{folder}: {processors.SQUEEZED}", error=True)
+    return folder
+
+
+def tensors_for(
+    to: str, record: ModelRecord, variables: Mapping[str, Any]
+) -> tuple[CheckpointFormat, dict[str, np.ndarray], dict[str, Any]]:
+    """Return a library's format of a model, its tensors under the library's names, its config.
+
+    Args:
+        to, record, variables: as for `write_pretrained`.
+
+    Raises:
+        UserError: the library is unknown, or has no such model.
+    """
     model = record.create_model()
     if isinstance(model, FlexiViT):
         record, variables = at_its_patch_size(record, variables)
@@ -275,22 +304,7 @@ def write_pretrained(
             fields, variables = _with_learned_table(model, fields, variables)
     config = file_format.config(fields, record.preprocessing, record.class_names)
     tensors = write_tensors(file_format.rows, joined(unstack_blocks(variables)))
-    tensors = file_format.finish(tensors, fields)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    kept = record.source_config
-    if config:
-        _write_json(folder / "config.json", carried.add(to, config, kept))
-    if file_format.preprocessor is not None:
-        processor = file_format.preprocessor(record.preprocessing)
-        _write_json(
-            folder / "preprocessor_config.json",
-            carried.processor(processor, kept, record.preprocessing),
-        )
-        if processors.squeezes_instead(record.preprocessing):
-            tell(f"{folder}: {processors.SQUEEZED}", error=True)
-    return folder
+    return file_format, file_format.finish(tensors, fields), config
 
 
 def at_its_patch_size(

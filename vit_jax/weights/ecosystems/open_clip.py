@@ -12,6 +12,7 @@ from typing import Any
 
 from vit_jax.errors import UserError
 from vit_jax.weights import formats
+from vit_jax.weights.ecosystems.timm_writing import mlp_ratio
 from vit_jax.weights.io.safety import show
 
 FILE = "open_clip_config.json"
@@ -72,6 +73,11 @@ class Settings:
     def trunk(self) -> str | None:
         """Name of timm's architecture, where the image tower is one."""
         return formats.configured_text(self.image, "timm_model_name")
+
+    @property
+    def has_prefix(self) -> bool:
+        """Whether names of the text tower begin with `text.`."""
+        return bool(self.model.get("custom_text"))
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -157,60 +163,88 @@ def _section(config: Any, name: str) -> Mapping[str, Any]:
     return section or {}
 
 
-def write(
-    image: Mapping[str, Any], text: Mapping[str, Any], preprocessing: Any, embed_width: int
-) -> dict[str, Any]:
-    """Return the content of the file for a CLIP.
+def clip_tower(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of an image tower of CLIP; UserError if open_clip has none such."""
+    return {
+        "image_size": fields["image_size"],
+        "patch_size": fields["patch_size"],
+        "head_width": fields["width"] // fields["heads"],
+        **_common(fields),
+    }
 
-    Args:
-        image: fields of the image tower. text: fields of the text tower, of the same names, with
-            `vocabulary`, `length` and `end_token`.
-        preprocessing: of the images.
 
-    Raises:
-        UserError: open_clip has no such model.
+def timm_tower(name: str, side: int, projection: str | None) -> dict[str, Any]:
+    """Return the section of an image tower of timm.
+
+    projection: "linear" for a layer behind it, None for its own head, "none" without any.
     """
-    quick = image["activation"] == "quick_gelu"
-    if quick != (text["activation"] == "quick_gelu"):
-        raise UserError("open_clip has one activation for both towers; use --to=huggingface")
+    return {
+        "image_size": side,
+        "timm_model_name": name,
+        "timm_model_pretrained": False,
+        "timm_pool": "map",
+        "timm_proj": projection,
+    }
+
+
+def text_tower(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of a text tower.
+
+    fields: of the text tower, with `vocabulary`, `length` and `end_token`.
+
+    Raises UserError if open_clip has no such tower.
+    """
+    section = {"context_length": fields["length"], "vocab_size": fields["vocabulary"]}
+    pool = fields["pool"]
+    if pool not in ("end", "last"):
+        raise UserError(
+            f"--to=openclip has no text_pool = {pool!r}, only 'end' and 'last'; keep the run folder"
+        )
+    is_last = pool == "last"
+    if is_last and (name := _TOKENIZERS.get(fields["vocabulary"])):
+        section |= {"hf_tokenizer_name": name, "tokenizer_kwargs": {"clean": "canonicalize"}}
+    section |= {"heads": fields["heads"], **_common(fields)}
+    if is_last:
+        section |= {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
+    elif fields["end_token"] is not None:
+        section |= {"pool_type": "eos", "eos_id": fields["end_token"]}
+    return section
+
+
+def preprocessing_of(preprocessing: Any) -> dict[str, Any]:
+    """Return the section of the preprocessing; UserError if open_clip has none such."""
     resizes = {ours: theirs for theirs, ours in _RESIZES.items()}
     if preprocessing.resize not in resizes or preprocessing.crop != 1:
         raise UserError(
             "open_clip resizes images to the size of the model, and crops no share of them; use "
             "--to=huggingface"
         )
-    vision = {
-        "image_size": image["image_size"],
-        "patch_size": image["patch_size"],
-        "head_width": image["width"] // image["heads"],
-        **_common(image),
-    }
-    texts = {
-        "context_length": text["length"],
-        "vocab_size": text["vocabulary"],
-        "heads": text["heads"],
-        **_common(text),
-    }
-    if text["end_token"] is not None:
-        texts |= {"pool_type": "eos", "eos_id": text["end_token"]}
-    model = {"embed_dim": embed_width, "vision_cfg": vision, "text_cfg": texts}
     return {
-        "model_cfg": {**model, "quick_gelu": True} if quick else model,
-        "preprocess_cfg": {
-            "mean": list(preprocessing.mean),
-            "std": list(preprocessing.std),
-            "interpolation": preprocessing.interpolation,
-            "resize_mode": resizes[preprocessing.resize],
-        },
+        "mean": list(preprocessing.mean),
+        "std": list(preprocessing.std),
+        "interpolation": preprocessing.interpolation,
+        "resize_mode": resizes[preprocessing.resize],
     }
+
+
+# The published tokenizers, by the size of the vocabulary.
+_TOKENIZERS = {
+    32_000: "timm/ViT-B-16-SigLIP",
+    250_000: "timm/ViT-B-16-SigLIP-i18n-256",
+    256_000: "timm/ViT-B-16-SigLIP2",
+}
+_ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu")
 
 
 def _common(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what both sections have by the same names."""
-    width, hidden = fields["width"], fields["mlp_width"]
-    ratio = hidden / width
-    if int(width * ratio) != hidden:
-        raise UserError(f"open_clip has no MLP of {hidden} for a width of {width}")
+    if fields["activation"] not in _ACTIVATIONS:
+        raise UserError(
+            f"open_clip has no activation = {fields['activation']!r}, only "
+            f"{' and '.join(map(repr, _ACTIVATIONS))}; use --to=huggingface"
+        )
+    width = fields["width"]
+    ratio = mlp_ratio(fields["mlp_width"], width)
     common = {"width": width, "layers": fields["depth"], "mlp_ratio": ratio}
     if fields["activation"] == "gelu_tanh":
         common["act_kwargs"] = {"approximate": "tanh"}

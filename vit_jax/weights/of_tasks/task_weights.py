@@ -1,5 +1,6 @@
 """Weights of all modules of a task, read from a file."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,3 +25,8 @@ class TaskWeights:
     def model(self) -> nn.Module:
         """The module of the encoder."""
         return self.record.create_model()
+
+    def image(self) -> tuple[ModelRecord, dict[str, Any]]:
+        """Return record and variables of the image tower alone, of a model with two towers."""
+        record = dataclasses.replace(self.record.alone(), task="classification", options={})
+        return record, {"params": self.variables["params"]["image"]}

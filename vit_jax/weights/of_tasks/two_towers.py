@@ -11,32 +11,25 @@ tower.
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vit_jax.errors import UserError
 from vit_jax.models.inputs import abstract_input, abstract_variables, trace_init
-from vit_jax.models.naflex.module import NaFlexViT
-from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.models.text.module import text_tower, usual_layers
-from vit_jax.models.text.weights import hugging_face, openai, towers_of
+from vit_jax.models.text.weights import hugging_face, towers_of
 from vit_jax.models.text.weights.common import Options
-from vit_jax.models.vit.weights import image_text
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
-from vit_jax.weights.convert import model_of_tensors, read_configs, write_pretrained
-from vit_jax.weights.ecosystems import carried, open_clip
-from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
-from vit_jax.weights.ecosystems.plain_vit import need_plain_vit, resolved_fields
+from vit_jax.weights.convert import model_of_tensors, read_configs
+from vit_jax.weights.ecosystems import carried
 from vit_jax.weights.formats import CheckpointFormat, Hints
 from vit_jax.weights.io import files
-from vit_jax.weights.mapping import Row, Tensors, read_params, write_tensors
+from vit_jax.weights.mapping import Row, Tensors, read_params
 from vit_jax.weights.of_tasks.task_weights import TaskWeights
 from vit_jax.weights.read_checks import check_read
 from vit_jax.weights.remote.hub import fetch
@@ -67,7 +60,7 @@ def read_two_towers(
         return _of_run(run)
     tensors, config = files.read_tensors(source, part=part), read_configs(source)
     try:
-        found, notes = _of_tensors(tensors, config, hints or Hints())
+        found, notes = towers_of_tensors(tensors, config, hints or Hints())
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     for note in notes:
@@ -83,36 +76,21 @@ def has_two_towers(source: str | os.PathLike, part: str | None = None) -> bool:
     return towers_of(files.read_tensors(source, part=part)) is not None
 
 
-def write_two_towers(folder: str | os.PathLike, to: str, found: TaskWeights) -> Path:
-    """Write both towers with the JSON files of a library.
-
-    Args:
-        folder: output folder; created if missing.
-        to: "huggingface", for CLIPModel, SiglipModel and Siglip2Model, or "openclip", for CLIP.
-
-    Raises:
-        UserError: the library has no such model.
-    """
-    check_library(to)
-    write = _write_hugging_face if to == "huggingface" else _write_open_clip
-    return write(Path(folder), found)
-
-
-def check_library(name: str) -> None:
-    """Raise UserError unless models with both towers are written for a library."""
-    if name not in _LIBRARIES:
-        raise UserError(
-            f"--to={name} has no model of images and texts; use {' or '.join(_LIBRARIES)}, or "
-            "--image-tower for the image tower alone"
-        )
-
-
 # ------------------------------------------------------------------------------------------ reading
 
 
-def _of_tensors(
+def towers_of_tensors(
     tensors: Tensors, config: Mapping[str, Any] | None, hints: Hints
 ) -> tuple[TaskWeights, list[str]]:
+    """Return the model of some tensors, and notes for the user.
+
+    Args:
+        tensors: by their names in a file.
+        config: result of `read_configs`.
+
+    Raises:
+        UserError: as `read_two_towers`.
+    """
     towers = towers_of(tensors)
     if towers is None:
         raise UserError(
@@ -148,11 +126,20 @@ def _of_tensors(
     )
     notes += check_read(as_format, towers.rest, tensors, reading)
     params = {"image": variables["params"], **reading.params}
-    if one in hugging_face.FORMATS:
-        kept = carried.keep("huggingface", config)
-        record = dataclasses.replace(record, source_config=kept)
+    record = dataclasses.replace(record, source_config=_kept(record, one.name, config))
     record = _with_task(record, options)
     return TaskWeights(record, {"params": params}, options), notes
+
+
+def _kept(record: ModelRecord, library: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the configuration of the file, for writing it back.
+
+    record: of the image tower. library: name of the format of texts.
+    """
+    if library in [one.name for one in hugging_face.FORMATS]:
+        return carried.keep("huggingface", config)
+    kept, own = record.source_config, (config or {}).get("open_clip")
+    return kept if own is None else {**kept, "config": {**kept["config"], "open_clip": own}}
 
 
 def _has(rows: Sequence[Row], path: str, tensors: Tensors) -> bool:
@@ -246,122 +233,3 @@ def _sizes(params: Mapping[str, Any]) -> Options:
         "text_heads": heads,
         "text_mlp_width": np.shape(text["blocks_0"]["mlp"]["fc1"]["kernel"])[1],
     }
-
-
-# ------------------------------------------------------------------------------------------ writing
-
-_NAMES = {
-    "clip": ("CLIPModel", "clip"),
-    "siglip": ("SiglipModel", "siglip"),
-    "siglip2": ("Siglip2Model", "siglip2"),
-}
-# Fields of the task that the models of transformers have, and what a file says of others.
-_NEEDED = {
-    "clip": {"text_pool": "end", "kind": "softmax", "image_projection": True},
-    "siglip": {"text_pool": "last", "kind": "sigmoid", "image_projection": False},
-}
-_NEEDED["siglip2"] = _NEEDED["siglip"]
-
-
-def _write_hugging_face(folder: Path, found: TaskWeights) -> Path:
-    params, options, record = found.variables["params"], found.fields, found.record
-    model = found.model
-    is_clip = getattr(model, "embed_norm", False)
-    kind = "siglip2" if isinstance(model, NaFlexViT) else "clip" if is_clip else "siglip"
-    for name, value in _NEEDED[kind].items():
-        if options[name] != value:
-            raise UserError(
-                f"{_NAMES[kind][0]} of transformers has no {name} = {options[name]!r}, only "
-                f"{value!r}; keep the run folder"
-            )
-    alone = {"params": params["image"]}
-    write_pretrained(folder, "huggingface", _image_record(record), alone)
-    path = folder / "model.safetensors"
-    tensors = {f"vision_model.{name}": x for name, x in files.read_tensors(path).items()}
-    others = {name: tree for name, tree in params.items() if name != "image"}
-    rows = hugging_face.CLIP_ROWS if kind == "clip" else hugging_face.SIGLIP_ROWS
-    tensors |= write_tensors(rows, unstack_blocks(others))
-    vision = json.loads((folder / "config.json").read_text("utf-8"))
-    config = _config(kind, vision, options)
-    in_file = record.source_config.get("config", {})
-    for name in ("text_config", "vision_config"):
-        kept = in_file.get(name) if in_file.get("model_type") == kind else None
-        if not isinstance(kept, Mapping):  # for a tower alone; that of both is beside them
-            kept = {"projection_dim": options["embed_width"]} if kind == "clip" else {}
-        config[name] = {**kept, **config[name]}
-    config = carried.add("huggingface", config, record.source_config)
-    for name in ("text_config_dict", "vision_config_dict"):  # of old files; they would win
-        config.pop(name, None)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-    files.write_safetensors(path, tensors, {"format": "pt"})
-    return folder
-
-
-def _image_record(record: ModelRecord) -> ModelRecord:
-    return dataclasses.replace(record.alone(), task="classification", options={})
-
-
-def _config(kind: str, vision: dict[str, Any], options: Options) -> dict[str, Any]:
-    """Return transformers' `config.json` of both towers, of that of the image tower."""
-    text = {
-        "model_type": f"{kind}_text_model",
-        "hidden_size": options["text_width"],
-        "intermediate_size": options["text_mlp_width"],
-        "num_hidden_layers": options["text_depth"],
-        "num_attention_heads": options["text_heads"],
-        "vocab_size": options["vocabulary"],
-        "max_position_embeddings": options["length"],
-        "hidden_act": activation_name(options["text_activation"]),
-        "layer_norm_eps": options["text_norm_eps"],
-    }
-    vision = {name: value for name, value in vision.items() if name != "architectures"}
-    architecture, model_type = _NAMES[kind]
-    config = {
-        "architectures": [architecture],
-        "model_type": model_type,
-        "text_config": text,
-        "vision_config": vision,
-        "dtype": "float32",
-    }
-    if kind == "clip":
-        # 2 is the number of old files, whose texts end at the largest id.
-        end = options["text_end_token"]
-        text |= {"eos_token_id": 2 if end is None else end}
-        config["projection_dim"] = options["embed_width"]
-    else:
-        text["projection_size"] = options["embed_width"]
-    return config
-
-
-def _write_open_clip(folder: Path, found: TaskWeights) -> Path:
-    params, options, model = found.variables["params"], found.fields, found.model
-    fields = {name: getattr(model, name) for name in model_fields(found.record.name)}
-    if not image_text.is_clip(fields):
-        raise UserError(
-            f"--to=openclip does not support images of {found.record.name} with these fields, only "
-            "those of CLIP; use --to=huggingface"
-        )
-    for name, value in _NEEDED["clip"].items():
-        if options[name] != value:
-            raise UserError(
-                f"--to=openclip has no {name} = {options[name]!r}, only {value!r}; keep the run "
-                "folder"
-            )
-    fields |= resolved_fields(model)
-    need_plain_vit("open_clip", fields, image_text.WRITTEN)
-    text = {"vocabulary": options["vocabulary"], "length": options["length"]}
-    text |= {
-        name.removeprefix("text_"): value
-        for name, value in options.items()
-        if name.startswith("text_")
-    }
-    preprocessing = found.record.preprocessing
-    config = open_clip.write(fields, text, preprocessing, options["embed_width"])
-    tensors = write_tensors(image_text.OPENAI_ROWS, unstack_blocks(params["image"]))
-    tensors = {f"visual.{name}": x for name, x in tensors.items()}
-    others = {name: tree for name, tree in params.items() if name != "image"}
-    tensors |= write_tensors(openai.ROWS, unstack_blocks(others))
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_safetensors(folder / "open_clip_model.safetensors", tensors, {"format": "pt"})
-    (folder / open_clip.FILE).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-    return folder

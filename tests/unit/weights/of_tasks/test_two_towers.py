@@ -20,7 +20,8 @@ from vit_jax.tasks.contrastive.task import Contrastive
 from vit_jax.weights.convert import read_pretrained
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.io.files import read_config, read_tensors
-from vit_jax.weights.of_tasks.two_towers import read_two_towers, write_two_towers
+from vit_jax.weights.of_tasks.towers_writing import write_two_towers
+from vit_jax.weights.of_tasks.two_towers import read_two_towers
 
 FOLDER = GOLDENS / "weights" / "two_towers"
 TRANSFORMERS = ("hf_clip", "hf_clip_old", "hf_siglip", "hf_siglip2")
@@ -135,20 +136,41 @@ def same_tensors(written, expected):
         np.testing.assert_array_equal(written[key], array, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["openai", "openclip", "hf_clip_old"])
-def test_clip_is_written_for_open_clip(name, tmp_path):
-    """Its text tower has no prefix there; what is read again is the same."""
+@pytest.mark.parametrize("name", ["openai", "openclip", "openclip_siglip", "openclip_pe"])
+def test_files_of_open_clip_and_openai_go_back_bit_for_bit(name, tmp_path):
+    """With the configuration that was beside them, to the letter."""
     write_two_towers(tmp_path, "openclip", found(name))
-    if name != "hf_clip_old":
-        golden = {key.removeprefix("text."): x for key, x in case(name).tensors.items()}
-        golden.pop("attn_mask", None)
-        same_tensors(read_tensors(tmp_path), golden)
+    same_tensors(read_tensors(tmp_path), case(name).tensors)
+    content = settings(name)
+    assert content is None or read_config(tmp_path, "open_clip_config.json") == content
+    same_model(read_two_towers(tmp_path, case(name).hints), found(name))
+
+
+def same_model(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one.variables, other.variables)
+    assert one.fields == other.fields
+    assert one.record.fields == other.record.fields
+    assert one.record.preprocessing == other.record.preprocessing
+
+
+def test_a_clip_of_transformers_is_written_for_open_clip(tmp_path):
+    write_two_towers(tmp_path, "openclip", found("hf_clip_old"))
     again = read_two_towers(tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, again.variables, found(name).variables)
-    assert again.fields == found(name).fields
+    jax.tree.map(np.testing.assert_array_equal, again.variables, found("hf_clip_old").variables)
+    assert again.fields == found("hf_clip_old").fields
     fields = ("activation", "norm_eps", "heads", "image_size")
-    one, other = (x.record.fields for x in (again, found(name)))
+    one, other = (x.record.fields for x in (again, found("hf_clip_old")))
     assert [one[key] for key in fields] == [other[key] for key in fields]
+
+
+def test_a_configuration_of_another_model_is_not_written_again(tmp_path):
+    """The user's hint has contradicted the GELU in it."""
+    hints = dataclasses.replace(case("openclip").hints, origin="clip")
+    read = read_two_towers(write(tmp_path / "theirs", "openclip"), hints)
+    write_two_towers(tmp_path / "ours", "openclip", read)
+    assert read_config(tmp_path / "ours", "open_clip_config.json")["model_cfg"]["quick_gelu"]
+    again = read_two_towers(tmp_path / "ours")
+    assert again.fields == read.fields and again.model.activation == "quick_gelu"
 
 
 def test_a_hidden_width_by_its_ratio_is_written_for_open_clip(tmp_path):
@@ -159,16 +181,33 @@ def test_a_hidden_width_by_its_ratio_is_written_for_open_clip(tmp_path):
     assert read_two_towers(tmp_path).record.fields == read.record.fields
 
 
-def test_what_a_library_has_not_is_not_written(tmp_path):
-    with pytest.raises(UserError, match="--to=openclip does not support images"):
-        write_two_towers(tmp_path, "openclip", found("hf_siglip"))
-    with pytest.raises(UserError, match="--to=timm has no model of images and texts; use hugging"):
-        write_two_towers(tmp_path, "timm", found("hf_clip"))
-    with pytest.raises(UserError, match="has no text_pool = 'last', only 'end'"):
-        other = {**found("hf_clip").fields, "text_pool": "last"}
-        write_two_towers(
-            tmp_path, "huggingface", dataclasses.replace(found("hf_clip"), fields=other)
-        )
+def changed(name, **options):
+    read = found(name)
+    return dataclasses.replace(read, fields={**read.fields, **options})
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "options", "message"),
+    [
+        ("timm", "hf_clip", {}, "--to=timm has no model of images and texts; use hugging"),
+        ("huggingface", "hf_clip", {"text_pool": "last"}, "has no text_pool = 'last', only 'end'"),
+        ("openclip", "hf_siglip", {}, "has published sizes only, and none with width = 16, depth"),
+        ("openclip", "hf_siglip2", {}, "--to=openclip does not support images of NaFlexViT"),
+        ("openclip", "hf_clip", {"text_pool": "map"}, "no text_pool = 'map', only 'end' and"),
+        (
+            "openclip",
+            "hf_clip_old",
+            {"text_activation": "relu"},
+            "open_clip has no activation = 'relu'",
+        ),
+        ("openclip", "hf_clip", {"text_activation": "gelu"}, "has one activation for both towers"),
+        ("openclip", "hf_clip", {"image_projection": False}, "no image_projection = False"),
+    ],
+)
+def test_what_a_library_has_not_is_not_written(to, name, options, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        write_two_towers(tmp_path / "files", to, changed(name, **options))
+    assert not (tmp_path / "files").exists()
 
 
 # ----------------------------------------------------------------------------------------- reading

@@ -48,6 +48,8 @@ ROWS = (
     Row("logits/scale", "logit_scale", NUMBER),
     Row("logits/bias", "logit_bias", NUMBER),
 )
+# The projection is a matrix, or a layer where it has a bias.
+ROWS_WITH_BIAS = tuple(row for row in ROWS if row.theirs != "text_projection")
 _TRUNK = "visual.trunk."
 _HEAD_BIAS = "visual.trunk.head.bias"
 _BEHIND_TRUNK = ("visual.trunk.head.weight", _HEAD_BIAS, "visual.head.proj.weight")

@@ -1,0 +1,128 @@
+"""Writing of image and text towers together, for the libraries that have such models.
+
+Reading is in `two_towers`, and writing for open_clip in `open_clip_writing`.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vit_jax.errors import UserError
+from vit_jax.models.naflex.module import NaFlexViT
+from vit_jax.models.stacking import unstack_blocks
+from vit_jax.models.text.weights import hugging_face
+from vit_jax.models.text.weights.common import Options
+from vit_jax.weights.convert import write_pretrained
+from vit_jax.weights.ecosystems import carried
+from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
+from vit_jax.weights.io import files
+from vit_jax.weights.mapping import write_tensors
+from vit_jax.weights.of_tasks.open_clip_writing import write_open_clip
+from vit_jax.weights.of_tasks.task_weights import TaskWeights
+
+
+def write_two_towers(folder: str | os.PathLike, to: str, found: TaskWeights) -> Path:
+    """Write both towers with the JSON files of a library.
+
+    Args:
+        folder: output folder; created if missing.
+        to: "huggingface", for CLIPModel, SiglipModel and Siglip2Model, or "openclip", for CLIP
+            and SigLIP.
+
+    Raises:
+        UserError: the library has no such model.
+    """
+    check_library(to)
+    return _WRITERS[to](Path(folder), found)
+
+
+def check_library(name: str) -> None:
+    """Raise UserError unless models with both towers are written for a library."""
+    if name not in _WRITERS:
+        raise UserError(
+            f"--to={name} has no model of images and texts; use {' or '.join(_WRITERS)}, or "
+            "--image-tower for the image tower alone"
+        )
+
+
+_NAMES = {
+    "clip": ("CLIPModel", "clip"),
+    "siglip": ("SiglipModel", "siglip"),
+    "siglip2": ("Siglip2Model", "siglip2"),
+}
+# Fields of the task that the models of transformers have, and what a file says of others.
+_NEEDED = {
+    "clip": {"text_pool": "end", "kind": "softmax", "image_projection": True},
+    "siglip": {"text_pool": "last", "kind": "sigmoid", "image_projection": False},
+}
+_NEEDED["siglip2"] = _NEEDED["siglip"]
+
+
+def _write_hugging_face(folder: Path, found: TaskWeights) -> Path:
+    params, options, record = found.variables["params"], found.fields, found.record
+    model = found.model
+    is_clip = getattr(model, "embed_norm", False)
+    kind = "siglip2" if isinstance(model, NaFlexViT) else "clip" if is_clip else "siglip"
+    for name, value in _NEEDED[kind].items():
+        if options[name] != value:
+            raise UserError(
+                f"{_NAMES[kind][0]} of transformers has no {name} = {options[name]!r}, only "
+                f"{value!r}; keep the run folder"
+            )
+    write_pretrained(folder, "huggingface", *found.image())
+    path = folder / "model.safetensors"
+    tensors = {f"vision_model.{name}": x for name, x in files.read_tensors(path).items()}
+    others = {name: tree for name, tree in params.items() if name != "image"}
+    rows = hugging_face.CLIP_ROWS if kind == "clip" else hugging_face.SIGLIP_ROWS
+    tensors |= write_tensors(rows, unstack_blocks(others))
+    vision = json.loads((folder / "config.json").read_text("utf-8"))
+    config = _hugging_face_config(kind, vision, options)
+    in_file = record.source_config.get("config", {})
+    for name in ("text_config", "vision_config"):
+        kept = in_file.get(name) if in_file.get("model_type") == kind else None
+        if not isinstance(kept, Mapping):  # for a tower alone; that of both is beside them
+            kept = {"projection_dim": options["embed_width"]} if kind == "clip" else {}
+        config[name] = {**kept, **config[name]}
+    config = carried.add("huggingface", config, record.source_config)
+    for name in ("text_config_dict", "vision_config_dict"):  # of old files; they would win
+        config.pop(name, None)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    files.write_safetensors(path, tensors, {"format": "pt"})
+    return folder
+
+
+def _hugging_face_config(kind: str, vision: dict[str, Any], options: Options) -> dict[str, Any]:
+    """Return transformers' `config.json` of both towers, of that of the image tower."""
+    text = {
+        "model_type": f"{kind}_text_model",
+        "hidden_size": options["text_width"],
+        "intermediate_size": options["text_mlp_width"],
+        "num_hidden_layers": options["text_depth"],
+        "num_attention_heads": options["text_heads"],
+        "vocab_size": options["vocabulary"],
+        "max_position_embeddings": options["length"],
+        "hidden_act": activation_name(options["text_activation"]),
+        "layer_norm_eps": options["text_norm_eps"],
+    }
+    vision = {name: value for name, value in vision.items() if name != "architectures"}
+    architecture, model_type = _NAMES[kind]
+    config = {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "text_config": text,
+        "vision_config": vision,
+        "dtype": "float32",
+    }
+    if kind == "clip":
+        # 2 is the number of old files, whose texts end at the largest id.
+        end = options["text_end_token"]
+        text |= {"eos_token_id": 2 if end is None else end}
+        config["projection_dim"] = options["embed_width"]
+    else:
+        text["projection_size"] = options["embed_width"]
+    return config
+
+
+_WRITERS = {"huggingface": _write_hugging_face, "openclip": write_open_clip}
