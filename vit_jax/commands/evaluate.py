@@ -260,7 +260,8 @@ def convert(
     to: Annotated[
         str,
         typer.Option(
-            help="Output format: run (a folder), timm, huggingface, torchvision or openclip."
+            help="Output format: run (a folder), timm, huggingface, torchvision, openclip or "
+            "big_vision."
         ),
     ] = "run",
     origin: Annotated[

@@ -15,7 +15,7 @@ from vit_jax.runs import RunDir
 from vit_jax.runs.derived import is_in_training, written_whole
 
 PROGRAMS = ("stablehlo", "onnx", "openvino")
-LIBRARIES = ("timm", "huggingface", "torchvision", "openclip")
+LIBRARIES = ("timm", "huggingface", "torchvision", "openclip", "big_vision")
 TARGETS = (*PROGRAMS, *LIBRARIES)
 
 

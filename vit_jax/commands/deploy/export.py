@@ -15,7 +15,8 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="Target: stablehlo, onnx or openvino; timm, huggingface, torchvision or openclip."
+            help="Target: stablehlo, onnx or openvino; timm, huggingface, torchvision, openclip "
+            "or big_vision."
         ),
     ] = "stablehlo",
     checkpoint: Checkpoint = "last",

@@ -1,10 +1,12 @@
-"""Reading of numpy's `.npz`, the format of Google's checkpoints, without unpickling.
+"""Reading and writing of numpy's `.npz`, the format of Google's checkpoints, without unpickling.
 
 A `.npz` is a zip archive of `.npy` files. The header of each has dtype and shape; it is compared
 with the size of the member before any allocation, and zip's checksums are checked.
 """
 
 import io
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import ml_dtypes
@@ -20,6 +22,7 @@ from vit_jax.weights.io.safety import (
     refuse_duplicates,
     show,
 )
+from vit_jax.weights.io.whole import written_whole
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
@@ -37,6 +40,16 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         return {
             member.removesuffix(".npy"): _read_member(archive, member) for member in archive.sizes
         }
+
+
+def write_npz(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by their names, which may have slashes; a crash leaves the previous file.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    with written_whole(path) as draft, draft.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def _read_member(archive: Archive, member: str) -> np.ndarray:

@@ -4,7 +4,6 @@ The format has no checksum. All properties of the header are checked here, so th
 the tensor; the format's own library reads and writes.
 """
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from vit_jax.errors import UserError, is_disk_full
+from vit_jax.errors import UserError
 from vit_jax.weights.io.safety import (
     MAX_HEADER_BYTES,
     byte_count,
@@ -24,6 +23,7 @@ from vit_jax.weights.io.safety import (
     refuse_damage,
     show,
 )
+from vit_jax.weights.io.whole import written_whole
 
 DTYPES = {
     "F64": np.float64,
@@ -72,7 +72,6 @@ def write_safetensors(
     Raises:
       UserError: the format does not support a dtype, or the file cannot be written.
     """
-    path = Path(path).expanduser()
     arrays = {}
     for name, tensor in tensors.items():
         array = np.asarray(tensor)
@@ -83,18 +82,8 @@ def write_safetensors(
                 f" {', '.join(map(str, _NAMES))}"
             )
         arrays[name] = np.require(array, native, "C")
-    draft = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as draft:
         safetensors.numpy.save_file(arrays, draft, dict(metadata))
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())  # or a power failure could leave the new name without content
-        os.replace(draft, path)
-    except (OSError, safetensors.SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        remedy = "make room on the disk" if is_disk_full(error) else "choose another folder"
-        raise UserError(f"{path} cannot be written ({error}); {remedy}") from error
 
 
 def _read_header(path: Path) -> dict[str, dict[str, Any]]:

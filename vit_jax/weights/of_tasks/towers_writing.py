@@ -11,13 +11,18 @@ from typing import Any
 
 from vit_jax.errors import UserError
 from vit_jax.models.naflex.module import NaFlexViT
+from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
-from vit_jax.models.text.weights import hugging_face
+from vit_jax.models.text.weights import big_vision, hugging_face
 from vit_jax.models.text.weights.common import Options
+from vit_jax.models.vit.module import ViT
+from vit_jax.weights import formats
 from vit_jax.weights.convert import write_pretrained
 from vit_jax.weights.ecosystems import carried
 from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
+from vit_jax.weights.ecosystems.plain_vit import need_plain_vit, resolved_fields
 from vit_jax.weights.io import files
+from vit_jax.weights.io.npz_file import write_npz
 from vit_jax.weights.mapping import write_tensors
 from vit_jax.weights.of_tasks.open_clip_writing import write_open_clip
 from vit_jax.weights.of_tasks.task_weights import TaskWeights
@@ -28,8 +33,8 @@ def write_two_towers(folder: str | os.PathLike, to: str, found: TaskWeights) -> 
 
     Args:
         folder: output folder; created if missing.
-        to: "huggingface", for CLIPModel, SiglipModel and Siglip2Model, or "openclip", for CLIP
-            and SigLIP.
+        to: "huggingface", for CLIPModel, SiglipModel and Siglip2Model; "openclip", for CLIP,
+            SigLIP and the Perception Encoder; or "big_vision", for SigLIP.
 
     Raises:
         UserError: the library has no such model.
@@ -54,8 +59,8 @@ _NAMES = {
 }
 # Fields of the task that the models of transformers have, and what a file says of others.
 _NEEDED = {
-    "clip": {"text_pool": "end", "kind": "softmax", "image_projection": True},
-    "siglip": {"text_pool": "last", "kind": "sigmoid", "image_projection": False},
+    "clip": {"text_pool": ("end",), "kind": ("softmax",), "image_projection": (True,)},
+    "siglip": {"text_pool": ("last",), "kind": ("sigmoid",), "image_projection": (False,)},
 }
 _NEEDED["siglip2"] = _NEEDED["siglip"]
 
@@ -65,12 +70,7 @@ def _write_hugging_face(folder: Path, found: TaskWeights) -> Path:
     model = found.model
     is_clip = getattr(model, "embed_norm", False)
     kind = "siglip2" if isinstance(model, NaFlexViT) else "clip" if is_clip else "siglip"
-    for name, value in _NEEDED[kind].items():
-        if options[name] != value:
-            raise UserError(
-                f"{_NAMES[kind][0]} of transformers has no {name} = {options[name]!r}, only "
-                f"{value!r}; keep the run folder"
-            )
+    _need_options(f"{_NAMES[kind][0]} of transformers", options, _NEEDED[kind])
     write_pretrained(folder, "huggingface", *found.image())
     path = folder / "model.safetensors"
     tensors = {f"vision_model.{name}": x for name, x in files.read_tensors(path).items()}
@@ -125,4 +125,63 @@ def _hugging_face_config(kind: str, vision: dict[str, Any], options: Options) ->
     return config
 
 
-_WRITERS = {"huggingface": _write_hugging_face, "openclip": write_open_clip}
+# -------------------------------------------------------------------------------------- big_vision
+
+_BIG_VISION = "big_vision's SigLIP"
+_IN_BIG_VISION = {
+    "image_projection": (False,),
+    "text_pool": ("last", "map"),
+    "text_activation": ("gelu_tanh",),
+    "text_norm_eps": (1e-6,),
+}
+_IMAGE_IN_BIG_VISION = {
+    **{"num_classes": 0, "patch_bias": True, "embed_norm": False},
+    **{"activation": "gelu_tanh", "norm_eps": 1e-6},
+}
+_SIZES = (
+    *("image_size", "patch_size", "in_channels", "width", "depth", "heads", "head_dim"),
+    *("mlp_width", "class_token", "pool", "pos_on_cls"),
+)
+
+
+def _write_big_vision(folder: Path, found: TaskWeights) -> Path:
+    """Write `model.npz`; big_vision has no configuration beside it."""
+    fields = _vit_fields(_BIG_VISION, found)
+    formats.need(_BIG_VISION, fields, _IMAGE_IN_BIG_VISION)
+    need_plain_vit(_BIG_VISION, fields, (*_IMAGE_IN_BIG_VISION, *_SIZES))
+    if fields["class_token"] and fields["pos_on_cls"]:
+        raise UserError("big_vision's class token has no position; keep the run folder")
+    _need_options(_BIG_VISION, found.fields, _IN_BIG_VISION)
+    kept = found.record.source_config
+    layout = kept["config"] if kept.get("library") == "big_vision" else {}
+    tensors = big_vision.write(unstack_blocks(found.variables["params"]), layout)
+    write_npz(folder / "model.npz", tensors)
+    return folder
+
+
+def _vit_fields(library: str, found: TaskWeights) -> dict[str, Any]:
+    """Return the fields of the image tower; UserError if it is of another class than ViT."""
+    model = found.model
+    if type(model) is not ViT:
+        raise UserError(
+            f"{library} has no image tower such as {found.record.name}, only a ViT; keep the run "
+            "folder"
+        )
+    return {n: getattr(model, n) for n in model_fields(found.record.name)} | resolved_fields(model)
+
+
+def _need_options(library: str, options: Options, values: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise UserError for a field of the task that a library has with other values only."""
+    for name, allowed in values.items():
+        if options[name] not in allowed:
+            raise UserError(
+                f"{library} has no {name} = {options[name]!r}, only "
+                f"{' and '.join(map(repr, allowed))}; keep the run folder"
+            )
+
+
+_WRITERS = {
+    "huggingface": _write_hugging_face,
+    "openclip": write_open_clip,
+    "big_vision": _write_big_vision,
+}

@@ -5,7 +5,7 @@
     task.text_vectors(found.variables, ids)
 
 Files of transformers, open_clip, OpenAI, the authors of the Perception Encoder and big_vision are
-read, those of the first two are written. `read_pretrained` reads the same files without the text
+read here, and written by `towers_writing`. `read_pretrained` reads the same files without the text
 tower.
 """
 
@@ -22,7 +22,7 @@ from vit_jax.models.inputs import abstract_input, abstract_variables, trace_init
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.models.text.module import text_tower, usual_layers
 from vit_jax.models.text.weights import hugging_face, towers_of
-from vit_jax.models.text.weights.common import Options
+from vit_jax.models.text.weights.common import Options, TowersFormat
 from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.text import tell
 from vit_jax.weights.convert import model_of_tensors, read_configs
@@ -35,7 +35,6 @@ from vit_jax.weights.read_checks import check_read
 from vit_jax.weights.remote.hub import fetch
 
 TASK = "contrastive"
-_LIBRARIES = ("huggingface", "openclip")
 
 
 def read_two_towers(
@@ -126,18 +125,22 @@ def towers_of_tensors(
     )
     notes += check_read(as_format, towers.rest, tensors, reading)
     params = {"image": variables["params"], **reading.params}
-    record = dataclasses.replace(record, source_config=_kept(record, one.name, config))
+    record = dataclasses.replace(record, source_config=_kept(record, one, tensors, config))
     record = _with_task(record, options)
     return TaskWeights(record, {"params": params}, options), notes
 
 
-def _kept(record: ModelRecord, library: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the configuration of the file, for writing it back.
+def _kept(
+    record: ModelRecord, one: TowersFormat, tensors: Tensors, config: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the configuration of the file and what its names tell, for writing it back.
 
-    record: of the image tower. library: name of the format of texts.
+    record: of the image tower. tensors: all of the file.
     """
-    if library in [one.name for one in hugging_face.FORMATS]:
+    if one in hugging_face.FORMATS:
         return carried.keep("huggingface", config)
+    if found := one.layout(tensors):
+        return {"library": one.name, "config": found}
     kept, own = record.source_config, (config or {}).get("open_clip")
     return kept if own is None else {**kept, "config": {**kept["config"], "open_clip": own}}
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.hostile import MEGABYTE, broken_copies, equal, outcome
 from vit_jax.errors import UserError
-from vit_jax.weights.io.npz_file import read_npz
+from vit_jax.weights.io.npz_file import read_npz, write_npz
 
 ARRAYS = {
     "embedding/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -27,6 +27,14 @@ ARRAYS = {
 def test_what_numpy_wrote_comes_back_under_names_with_slashes(tmp_path, save):
     save(tmp_path / "a.npz", **ARRAYS)
     assert equal(read_npz(tmp_path / "a.npz"), ARRAYS)
+
+
+def test_what_is_written_comes_back(tmp_path):
+    write_npz(tmp_path / "folder" / "a.npz", ARRAYS)
+    assert equal(read_npz(tmp_path / "folder" / "a.npz"), ARRAYS)
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["a.npz"]
+    with pytest.raises(UserError, match="a.npz/b.npz cannot be written .*; choose another folder"):
+        write_npz(tmp_path / "folder" / "a.npz" / "b.npz", ARRAYS)
 
 
 def test_other_byte_orders_come_back_as_the_machine_computes(tmp_path):

@@ -146,6 +146,15 @@ def test_files_of_open_clip_and_openai_go_back_bit_for_bit(name, tmp_path):
     same_model(read_two_towers(tmp_path, case(name).hints), found(name))
 
 
+@pytest.mark.parametrize("name", ["big_vision", "hf_siglip"])
+def test_siglip_is_written_for_big_vision(name, tmp_path):
+    """Both golden files are of one model."""
+    write_two_towers(tmp_path, "big_vision", found(name))
+    same_tensors(read_tensors(tmp_path), case("big_vision").tensors)
+    again = read_two_towers(tmp_path)
+    assert again.fields == found(name).fields
+
+
 def same_model(one, other):
     jax.tree.map(np.testing.assert_array_equal, one.variables, other.variables)
     assert one.fields == other.fields
@@ -202,6 +211,10 @@ def changed(name, **options):
         ),
         ("openclip", "hf_clip", {"text_activation": "gelu"}, "has one activation for both towers"),
         ("openclip", "hf_clip", {"image_projection": False}, "no image_projection = False"),
+        ("big_vision", "hf_clip", {}, "SigLIP does not support patch_bias = False, only True"),
+        ("big_vision", "hf_siglip2", {}, "no image tower such as NaFlexViT, only a ViT"),
+        ("big_vision", "openclip_siglip", {}, "does not support activation = 'gelu', only"),
+        ("big_vision", "hf_siglip", {"text_pool": "end"}, "no text_pool = 'end', only 'last' and"),
     ],
 )
 def test_what_a_library_has_not_is_not_written(to, name, options, message, tmp_path):
@@ -284,19 +297,26 @@ def test_a_program_of_torchscript_is_read_without_its_code():
     assert params["logits"]["scale"] == 2.5
 
 
-def test_old_files_of_big_vision(tmp_path):
+def old_big_vision():
     """Blocks stacked, positions in two tables that are added, and no prefix."""
     tensors = {key.removeprefix("params/"): x for key, x in case("big_vision").tensors.items()}
-    half = np.float32(0.25)
-    tensors["txt/Encoder_0/pos_embedding"] = np.full_like(tensors["txt/pos_embedding"], half)
-    tensors["txt/pos_embedding"] = tensors["txt/pos_embedding"] - half
     for tower in ("img/Transformer", "txt/Encoder_0"):
         block = f"{tower}/encoderblock_0/"
         for name in [key for key in tensors if key.startswith(block)]:
             both = [tensors.pop(name.replace("block_0/", f"block_{i}/")) for i in range(2)]
             tensors[name.replace("block_0/", "block/")] = np.stack(both)
-    read = read_two_towers(write(tmp_path, "big_vision", tensors))
+    half = np.float32(0.25)
+    tables = {"txt/Encoder_0/pos_embedding": np.full_like(tensors["txt/pos_embedding"], half)}
+    tables["txt/pos_embedding"] = tensors["txt/pos_embedding"] - half
+    return tensors, {**tensors, **tables}
+
+
+def test_old_files_of_big_vision(tmp_path):
+    tensors, in_file = old_big_vision()
+    read = read_two_towers(write(tmp_path / "theirs", "big_vision", in_file))
     jax.tree.map(np.testing.assert_array_equal, read.variables, found("big_vision").variables)
+    write_two_towers(tmp_path / "ours", "big_vision", read)  # with one table of positions
+    same_tensors(read_tensors(tmp_path / "ours"), tensors)
 
 
 def test_what_transformers_leaves_out_of_a_configuration_has_its_default(tmp_path):

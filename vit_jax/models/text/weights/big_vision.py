@@ -13,7 +13,7 @@ from vit_jax.errors import UserError
 from vit_jax.models.text.weights.common import LIST, Options, TowersFormat, numbers
 from vit_jax.models.vit.weights import google
 from vit_jax.weights import formats
-from vit_jax.weights.mapping import SAME, Row, Tensors
+from vit_jax.weights.mapping import SAME, Row, Tensors, rows_without, write_tensors
 
 _ENCODER, _OLD = "txt/Encoder_0/", "Transformer/"
 
@@ -108,4 +108,50 @@ def _describe(
     }
 
 
-FORMATS = (TowersFormat("big_vision", _rows(), _split, _describe),)
+# ------------------------------------------------------------------------------------------ writing
+
+_STACKS = ("img/Transformer/encoderblock", "txt/Encoder_0/encoderblock")
+_OLD_POSITIONS = ("posembed_input/", "Transformer/pos_embedding")
+_IMAGE_ROWS = rows_without(google.ROWS, _OLD_POSITIONS)
+
+
+def _layout(tensors: Tensors) -> dict[str, Any]:
+    """Return the prefix of all names, and which towers have their blocks stacked."""
+    prefix = "params/" if "params/txt/Embed_0/embedding" in tensors else ""
+    starts = (f"{prefix}{name}/" for name in _STACKS)
+    stacked = [any(name.startswith(start) for name in tensors) for start in starts]
+    return {"prefix": prefix, "stacked": stacked}
+
+
+def write(params: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of both towers under the names of big_vision.
+
+    Args:
+        params: of the task, unstacked.
+        layout: of the file, with a prefix and blocks as it had them; an empty one for the published
+            ones of 2023.
+    """
+    others = {name: tree for name, tree in params.items() if name != "image"}
+    image = write_tensors(_IMAGE_ROWS, params["image"])
+    tensors = {f"img/{name}": x for name, x in image.items()} | write_tensors(ROWS, others)
+    for name, stacked in zip(_STACKS, layout.get("stacked", ()), strict=False):
+        if stacked:
+            tensors = _stack(tensors, f"{name}_")
+    prefix = layout.get("prefix", "params/")
+    return {f"{prefix}{name}": x for name, x in tensors.items()}
+
+
+def _stack(tensors: Tensors, start: str) -> dict[str, np.ndarray]:
+    """Return the tensors with those of all blocks of a tower under one name, in front the depth."""
+    blocks, stacked = {}, {}
+    for name, array in tensors.items():
+        if name.startswith(start):
+            number, rest = name.removeprefix(start).split("/", 1)
+            blocks.setdefault(f"{start[:-1]}/{rest}", {})[int(number)] = array
+        else:
+            stacked[name] = array
+    return stacked | {n: np.stack([x[i] for i in range(len(x))]) for n, x in blocks.items()}
+
+
+ROWS = _rows()
+FORMATS = (TowersFormat("big_vision", ROWS, _split, _describe, layout=_layout),)

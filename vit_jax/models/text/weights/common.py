@@ -27,6 +27,8 @@ class TowersFormat:
         to fields of the task.
     rows, ignored: as in a `CheckpointFormat`.
     image_config: from the result of `read_configs` to that of the image tower alone.
+    layout: from all tensors of a file to what differs between files of the library, for writing
+        one back; plain values.
     """
 
     name: str
@@ -35,6 +37,7 @@ class TowersFormat:
     describe: Callable[..., Options]
     ignored: Mapping[str, str] = field(default_factory=dict)
     image_config: Callable[[Any], Any] = lambda config: config
+    layout: Callable[[Tensors], dict[str, Any]] = lambda tensors: {}
 
 
 @dataclass(frozen=True)
