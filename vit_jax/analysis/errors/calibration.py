@@ -183,7 +183,8 @@ class Temperature(float):
 
 
 def fit_temperature(
-    logits: Float[np.ndarray, "images outputs"], labels: Int[np.ndarray, " images"]
+    logits: Float[np.ndarray, "images outputs"],
+    labels: Int[np.ndarray, " images"] | Float[np.ndarray, "images classes"],
 ) -> Temperature:
     """Fit the temperature T for which `softmax(logits / T)` has the highest likelihood.
 
@@ -193,7 +194,7 @@ def fit_temperature(
 
     Args:
         logits: of each image; a single output is the logit of class 1 of two.
-        labels: class indices.
+        labels: class indices, or the probability of each class.
 
     Returns:
         A float from 0.05 to 20. If the optimum is beyond, it is that bound, its `at_bound` is true,
@@ -207,7 +208,10 @@ def fit_temperature(
     from scipy.special import logsumexp, softmax
 
     logits, labels = _checked(logits, labels)
-    true = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    if labels.ndim == 2:
+        true = np.sum(labels * logits, axis=1)  # the mean over the labels that may be given
+    else:
+        true = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     if np.all(true == logits.max(axis=1)):
         raise UserError(
             f"all {len(labels):,} predictions are correct, so no temperature can be fitted; use "
@@ -232,11 +236,11 @@ def fit_temperature(
 
 
 def _checked(
-    logits: Float[np.ndarray, "images outputs"], labels: Int[np.ndarray, " images"]
-) -> tuple[Float[np.ndarray, "images classes"], Int[np.ndarray, " images"]]:
+    logits: Float[np.ndarray, "images outputs"], labels: np.ndarray
+) -> tuple[Float[np.ndarray, "images classes"], np.ndarray]:
     """Return the logits of every class in float64, and labels; UserError if they do not match."""
     logits, labels = np.asarray(logits, np.float64), np.asarray(labels)
-    if logits.ndim != 2 or 0 in logits.shape or labels.shape != logits.shape[:1]:
+    if logits.ndim != 2 or 0 in logits.shape or labels.shape[:1] != logits.shape[:1]:
         raise UserError(
             f"logits of shape {logits.shape} and labels of shape {labels.shape} do not match; "
             "use logits (images, outputs) and one label for each image"
@@ -250,13 +254,16 @@ def _checked(
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
     classes = logits.shape[1]
+    if labels.shape == logits.shape:
+        return logits, labels
     if (
-        not np.issubdtype(labels.dtype, np.integer)
+        labels.ndim != 1
+        or not np.issubdtype(labels.dtype, np.integer)
         or not ((labels >= 0) & (labels < classes)).all()
     ):
         raise UserError(
             f"labels must be whole numbers from 0 to {classes - 1}, one of the {classes:,} classes "
-            "of the logits"
+            "of the logits, or a probability for each class"
         )
     return logits, labels
 

@@ -21,6 +21,7 @@ from vit_jax.analysis.errors.calibration import (
 from vit_jax.analysis.report.html import note, paragraph, percent, stored, table
 from vit_jax.analysis.representations.features import real_rows, sample
 from vit_jax.data import Source
+from vit_jax.data.features import SOFT_LABEL
 from vit_jax.evaluation.metrics import read_predictions
 from vit_jax.inference import Classifier
 from vit_jax.runs import RunDir
@@ -44,6 +45,8 @@ def fit_to_run(
 ) -> FittedTemperature | None:
     """Fit a temperature to images of a source and save it for the report.
 
+    Where these have soft labels, it is fitted to them.
+
     Args:
         source: images that the model was not trained on.
         split: their name in the run, such as "validation".
@@ -65,7 +68,9 @@ def fit_to_run(
         return [classifier.logits(images)]
 
     logits, labels = [], []
-    for [rows], batch in real_rows(classifier, some, forward, classifier.variables, 64):
+    target = SOFT_LABEL if SOFT_LABEL in some.features else "label"
+    parts = real_rows(classifier, some, forward, classifier.variables, 64, target=target)
+    for [rows], batch in parts:
         finite = np.isfinite(rows).all(axis=1)
         logits.append(rows[finite])
         labels.append(batch[finite])

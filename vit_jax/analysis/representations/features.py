@@ -103,10 +103,12 @@ def real_rows(
     variables: Mapping[str, Any],
     batch_size: int,
     progress: Progress = lambda done, total: None,
+    target: str = "label",
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
     """Compute `forward(variables, images)` for the images of a source; return it with the labels.
 
-    Images are preprocessed. Padding and unreadable images are skipped.
+    Images are preprocessed. Padding and unreadable images are skipped. `target` is the feature that
+    is returned as label.
 
     Raises:
         UserError: images with several labels, or no readable images.
@@ -121,7 +123,7 @@ def real_rows(
     for batch in eval_batches(source, classifier.preprocessing, batch_size=batch_size):
         real = batch["mask"] > 0
         outputs = forward(variables, batch["image"])
-        yield [np.asarray(x)[real] for x in outputs], batch["label"][real]
+        yield [np.asarray(x)[real] for x in outputs], batch[target][real]
         found += int(real.sum())
         seen = min(len(source), seen + batch_size)
         progress(seen, len(source))

@@ -71,6 +71,9 @@ def test_the_temperature_makes_confidence_the_share_of_right_answers(share):
     logits = np.tile([0.0, 3.0], (answers, 1))
     labels = (np.arange(answers) < share * answers).astype(int)
     assert fit_temperature(logits, labels) == pytest.approx(3 / logit(share), rel=1e-4)
+    soft = np.tile([1 - share, share], (5, 1))
+    assert fit_temperature(logits[:5], soft) == pytest.approx(3 / logit(share), rel=1e-4)
+    assert fit_temperature(logits[:5, 1:], soft) == pytest.approx(3 / logit(share), rel=1e-4)
 
 
 def test_what_cannot_be_calibrated_is_one_sentence():
@@ -190,6 +193,7 @@ def test_a_temperature_within_its_range_is_no_bound(recwarn):
         (np.zeros((2, 2)), np.array([0, 2]), "whole numbers from 0 to 1"),
         (np.zeros((2, 2)), np.array([0, -1]), "whole numbers from 0 to 1"),
         (np.zeros((2, 2)), np.array([0.0, 0.5]), "whole numbers from 0 to 1"),
+        (np.zeros((2, 2)), np.zeros((2, 3)), "or a probability for each class"),
     ],
 )
 def test_what_fits_no_temperature_is_one_sentence(logits, labels, told):
