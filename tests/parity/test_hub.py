@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit_jax.data import open_source
+from vit_jax.data import TableOptions, open_source
 from vit_jax.errors import UserError
 
 pytestmark = pytest.mark.parity
@@ -64,3 +64,54 @@ def test_a_damaged_file_is_one_sentence(tmp_path):
     (tmp_path / "train.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(UserError, match="cannot be read"):
         open_source(f"parquet:{tmp_path}", "train")
+
+
+SOFT = [[0.7, 0.2, 0.1], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]] * 4
+CLASSES = ("cat", "dog", "eel")
+
+
+def written(path, **columns):
+    """The name of the dataset of a file with the images and some columns."""
+    datasets.Dataset.from_dict({"image": list(files()), **columns}).to_parquet(path / "all.parquet")
+    return f"parquet:{path / 'all.parquet'}"
+
+
+@pytest.mark.parametrize("form", ["columns", "structure", "votes"])
+def test_numbers_for_each_class_are_probabilities(tmp_path, form):
+    rows = [dict(zip(CLASSES, row, strict=True)) for row in SOFT]
+    columns = {name: [row[name] for row in rows] for name in CLASSES}
+    options = None
+    if form == "structure":
+        columns = {"label": [{name: x for name, x in row.items() if x} for row in rows]}
+    if form == "votes":
+        columns = {name: [round(10 * x) for x in column] for name, column in columns.items()}
+        options = TableOptions(label_column="cat,dog,eel")
+    source = open_source(written(tmp_path, **columns), "train+test", table=options)
+    order = [PIXELS.tolist().index(source[i]["image"].tolist()) for i in range(12)]
+    assert source.class_names == CLASSES and not source.multi_label
+    assert source.labels.tolist() == [(0, 1, 2)[place % 3] for place in order]
+    for index, place in enumerate(order):
+        np.testing.assert_allclose(source[index]["soft_label"], SOFT[place], rtol=1e-6)
+    assert any("labels are" in note for note in source.notes)
+
+
+def test_columns_of_zeros_and_ones_are_labels(tmp_path):
+    columns = {"cat": [1, 0, 1] * 4, "dog": [0, 1, 1] * 4}
+    source = open_source(written(tmp_path, **columns), "train")
+    assert source.multi_label and source[0]["label"].tolist() in ([1, 0], [0, 1], [1, 1])
+    assert set(source.features) == {"image", "label"}
+
+
+@pytest.mark.parametrize(
+    ("cat", "asked", "sentence"),
+    [
+        (-0.5, "", "train:1: 'cat' is '-0.5'; it must be 0 or 1, a probability"),
+        (0.75, "", "train:1: the probabilities of 'row 1' sum to 1.25, but those of most"),
+        (0.5, "cat,dogs", "no column 'dogs' .data.label_column.; .* did you mean 'dog'"),
+    ],
+)
+def test_wrong_numbers_are_refused_with_their_row(tmp_path, cat, asked, sentence):
+    columns = {"cat": [0.5, cat] + [0.5] * 10, "dog": [0.5] * 12}
+    with pytest.raises(UserError, match=sentence):
+        table = TableOptions(label_column=asked) if asked else None
+        open_source(written(tmp_path, **columns), "train", table=table)

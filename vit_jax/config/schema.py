@@ -75,7 +75,7 @@ KEYS: dict[str, Key] = {
     ),
     "data.label_column": Key(
         "",
-        "csv, jsonl: column with the label, or NAME,NAME,... for one per class; empty: detected",
+        "csv, jsonl, parquet, hf: column of labels, or NAME,NAME,... of classes; empty: detected",
         Text(),
     ),
     "data.caption_column": Key(

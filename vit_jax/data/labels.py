@@ -1,4 +1,4 @@
-"""Normal form of class names, names that look alike, and the numbers of a model's classes.
+"""Normal form of class names, names that look alike, and labels by the numbers of classes.
 
 `é` is one code point or two, and a name may end in a space or in a zero-width character. Folders,
 tables, `classes.txt` and the classes of a trained model are compared in the same normal form.
@@ -7,7 +7,10 @@ tables, `classes.txt` and the classes of a trained model are compared in the sam
 import collections
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float32, Int64, UInt8
 
 from vit_jax.data.paths import same_form, some_of
 from vit_jax.errors import UserError
@@ -56,6 +59,31 @@ def number_classes(names: Iterable[str], known: Sequence[str]) -> tuple[dict[str
         )
     numbers = {name: exact.get(name, by_form.get(same_form(name))) for name in names}
     return numbers, [name for name, number in numbers.items() if number is None]
+
+
+def soft_label_rows(
+    shares: Sequence[Mapping[str, float]], numbers: Mapping[str, int], classes: int
+) -> Float32[np.ndarray, "n classes"]:
+    """Return the probabilities of classes by their numbers; read-only.
+
+    Args:
+      shares: probabilities of each example by the name of a class; 0 for others.
+      numbers: of all names whose probability is above 0.
+      classes: their number.
+    """
+    rows = np.zeros((len(shares), classes), np.float32)
+    for row, of in zip(rows, shares, strict=True):
+        likely = {numbers[name]: share for name, share in of.items() if share}
+        row[list(likely)] = list(likely.values())
+    rows.flags.writeable = False
+    return rows
+
+
+def labels_of_soft(
+    rows: Float32[np.ndarray, "n classes"], several: bool
+) -> Int64[np.ndarray, " n"] | UInt8[np.ndarray, "n classes"]:
+    """Return the most probable class of each row, or 1 for those above 1/2 of several labels."""
+    return (rows > 0.5).astype(np.uint8) if several else rows.argmax(axis=1)
 
 
 def unknown_to_model(dataset: str, unknown: Sequence[str], class_names: Sequence[str]) -> str:

@@ -7,7 +7,12 @@ import numpy as np
 from jaxtyping import Float32
 
 from vit_jax.data.features import IMAGES, LABELLED, SOFT_LABEL, Feature
-from vit_jax.data.labels import number_classes, unknown_to_model
+from vit_jax.data.labels import (
+    labels_of_soft,
+    number_classes,
+    soft_label_rows,
+    unknown_to_model,
+)
 from vit_jax.data.paths import as_text, some_of
 from vit_jax.data.sources.examples import Labels
 from vit_jax.data.sources.source import Source
@@ -39,8 +44,7 @@ def open_files(
         names = tuple(class_names or listing.class_names)
         if listing.shares:
             soft_labels = _soft_labels_of_files(paths, class_names, listing, split)
-            several = (soft_labels > 0.5).astype(np.uint8)
-            labels = several if listing.multi_label else soft_labels.argmax(axis=1)
+            labels = labels_of_soft(soft_labels, listing.multi_label)
         else:
             labels = _labels_of_files(paths, files, class_names, listing, split)
         labels.flags.writeable = False
@@ -129,13 +133,10 @@ def _labels_of_files(
 def _soft_labels_of_files(
     paths: Sequence[str], class_names: Sequence[str] | None, listing: Listing, split: str
 ) -> Float32[np.ndarray, "n classes"]:
-    of_files = [{k: v for k, v in listing.shares[path].items() if v} for path in paths]
-    numbers = _numbers_of_files(sorted(set().union(*of_files)), class_names, listing, split)
-    soft_labels = np.zeros((len(paths), len(class_names or listing.class_names)), np.float32)
-    for row, shares in zip(soft_labels, of_files, strict=True):
-        row[[numbers[name] for name in shares]] = list(shares.values())
-    soft_labels.flags.writeable = False
-    return soft_labels
+    shares = [listing.shares[path] for path in paths]
+    used = {name for of in shares for name, share in of.items() if share}
+    numbers = _numbers_of_files(sorted(used), class_names, listing, split)
+    return soft_label_rows(shares, numbers, len(class_names or listing.class_names))
 
 
 def _numbers_of_files(

@@ -5,35 +5,46 @@
     open_source("parquet:shards/", "train")            # train-00000-of-00002.parquet, test-...
 
 The image is the column of images, or else of file contents; the label is the column of classes.
-Images are decoded by this package, from the files that the tables hold.
+A column of structures has a number for each class, and so may several columns have one. Images are
+decoded by this package, from the files that the tables hold.
 """
 
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 
-from vit_jax.data.features import IMAGES, LABELLED, Example
+from vit_jax.data.features import IMAGES, LABELLED, SOFT_LABEL, Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding, decode_as
+from vit_jax.data.labels import labels_of_soft, normal_label, soft_label_rows
 from vit_jax.data.sources.custom import Dataset
-from vit_jax.data.sources.examples import EncodedExamples, with_label
+from vit_jax.data.sources.examples import EncodedExamples, Labels, with_label
+from vit_jax.data.sources.manifest.columns import are_classes, named_labels
+from vit_jax.data.sources.manifest.rows import Mistakes, Table
+from vit_jax.data.sources.manifest.shares import MARKS, note_of, numbers_of, settle
+from vit_jax.data.sources.manifest.splits import Row
 from vit_jax.data.sources.splits import SPLIT_NAMES
 from vit_jax.errors import UserError
 
 _USUAL_LABELS = ("label", "labels", "class", "fine_label", "target")
+_NUMBERS = ("int", "uint", "float", "double", "bool")
 _PARQUET = re.compile(r"(?P<split>[A-Za-z]+)(?:[-_.].*)?\.parquet")
 
 
-def open_hub(argument: str) -> Dataset:
+def open_hub(argument: str, label_column: str = "") -> Dataset:
     """Return the dataset of `OWNER/NAME`, or `OWNER/NAME:CONFIG`.
 
+    label_column: the column of labels, or several, separated by commas, with a number for each
+      class; empty: detected.
+
     Raises:
-      UserError: `datasets` is not installed, the dataset cannot be loaded, or has no images.
+      UserError: `datasets` is not installed, the dataset cannot be loaded, or has no images or no
+        such column.
     """
     name, _, config = argument.partition(":")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
@@ -47,14 +58,17 @@ def open_hub(argument: str) -> Dataset:
             f"hf:{argument} cannot be loaded: {reason}; without a connection, load it once where "
             "there is one, and copy the folder of HF_HOME, or use its files: parquet:PATH"
         ) from error
-    return _dataset(f"hf:{argument}", tables)
+    return _dataset(f"hf:{argument}", tables, label_column)
 
 
-def open_parquet(path: str) -> Dataset:
+def open_parquet(path: str, label_column: str = "") -> Dataset:
     """Return the dataset of a Parquet file, or of a folder with files of each split.
 
+    label_column: as for `open_hub`.
+
     Raises:
-      UserError: `datasets` is not installed, or there are no such files, or no images in them.
+      UserError: `datasets` is not installed, or there are no such files, or no images or no such
+        column in them.
     """
     root = Path(path).expanduser()
     files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
@@ -72,11 +86,11 @@ def open_parquet(path: str) -> Dataset:
     except Exception as error:
         reason = str(error.__cause__ or error).strip().split("\n")[0][:300]
         raise UserError(f"parquet:{path} cannot be read: {reason}") from error
-    return _dataset(f"parquet:{path}", tables)
+    return _dataset(f"parquet:{path}", tables, label_column)
 
 
 OF_TABLES = {"hf": open_hub, "parquet": open_parquet}
-"""Openers of `KIND:ARGUMENT`."""
+"""Openers of `KIND:ARGUMENT`, which get the argument and the column of labels."""
 
 
 def _library(dataset: str) -> Any:
@@ -90,10 +104,14 @@ def _library(dataset: str) -> Any:
     return datasets
 
 
-def _dataset(dataset: str, tables: Mapping[str, Any]) -> Dataset:
+def _dataset(dataset: str, tables: Mapping[str, Any], label_column: str) -> Dataset:
     """Return the splits of a dataset that has been opened by the library."""
     first = next(iter(tables.values()))
-    image, label = _image_column(dataset, first), _label_column(first)
+    image = _image_column(dataset, first)
+    columns = _label_columns(dataset, first, image, label_column)
+    if len(columns) > 1 or (columns and isinstance(first.features[columns[0]], dict)):
+        return _with_numbers(dataset, tables, image, columns)
+    label = columns[0] if columns else None
     names: tuple[str, ...] = ()
     if label is not None:
         own = first.features[label]
@@ -110,6 +128,60 @@ def _dataset(dataset: str, tables: Mapping[str, Any]) -> Dataset:
         class_names=names,
         version="-".join(table._fingerprint for table in tables.values()),
     )
+
+
+def _with_numbers(
+    dataset: str, tables: Mapping[str, Any], image: str, columns: Sequence[str]
+) -> Dataset:
+    """Return a dataset of tables with a number for each class, in columns or in structures."""
+    parts = {
+        split: Table(f"{dataset} {split}", list(columns), [], Mistakes(f"{dataset} {split}"))
+        for split in tables
+    }
+    read = {split: list(_rows(tables[split], columns, parts[split])) for split in tables}
+    settled, kind = settle(read, parts, True)
+    for part in parts.values():
+        part.mistakes.tell()
+    rows = [row for of_split in settled.values() for row in of_split]
+    several = any(row.several for row in rows)
+    names = tuple(map(normal_label, columns))
+    if len(columns) == 1:
+        names = tuple(sorted(map(normal_label, next(iter(tables.values())).features[columns[0]])))
+    splits, places = {}, {name: number for number, name in enumerate(names)}
+    for split, table in tables.items():
+        of_split = settled[split]
+        shares = [
+            dict.fromkeys(r.labels, 1.0) if r.numbers is None else r.numbers for r in of_split
+        ]
+        soft_labels = soft_label_rows(shares, places, len(names))
+        splits[SPLIT_NAMES.get(split, split)] = NumberedExamples(
+            *(_undecoded(table, image), image, None, names, f"{dataset} {split}"),
+            given=labels_of_soft(soft_labels, several),
+            soft_labels=None if kind == MARKS else soft_labels,
+        )
+    soft = {} if kind == MARKS else {SOFT_LABEL: Feature("target", (len(names),))}
+    return Dataset(
+        splits=splits,
+        features={**LABELLED, **soft},
+        class_names=names,
+        multi_label=several,
+        version="-".join([*(table._fingerprint for table in tables.values()), *columns]),
+        notes=note_of(kind),
+    )
+
+
+def _rows(table: Any, columns: Sequence[str], part: Table) -> Iterator[Row]:
+    """Yield the valid rows of a table with their numbers; mistakes are added to its part."""
+    for number, record in enumerate(table.select_columns(list(columns))):
+        values = record if len(columns) > 1 else record[columns[0]] or {}
+        if len(columns) == 1:  # what a row lacks is None in a structure
+            values = {name: value for name, value in values.items() if value is not None}
+        try:
+            found = numbers_of(values)
+        except ValueError as error:
+            part.mistakes.add(number, str(error))
+            continue
+        yield Row(number, f"row {number}", None, (), False, None, numbers=found)
 
 
 def _undecoded(table: Any, image: str) -> Any:
@@ -140,6 +212,25 @@ def _image_column(dataset: str, table: Any) -> str:
             "'image'"
         )
     return found[0]
+
+
+def _label_columns(dataset: str, table: Any, image: str, asked: str) -> tuple[str, ...]:
+    """Return the column of labels, or those with a number for each class; none without labels."""
+    from datasets import Value
+
+    kinds = table.features
+    if asked:
+        return named_labels(dataset, list(kinds), asked)
+    if label := _label_column(table):
+        return (label,)
+    numbers = [
+        name
+        for name, kind in kinds.items()
+        if name != image and isinstance(kind, Value) and kind.dtype.startswith(_NUMBERS)
+    ]
+    if len(numbers) > 1 and are_classes(numbers, list(table.select_columns(numbers))):
+        return tuple(numbers)
+    return ()
 
 
 def _label_column(table: Any) -> str | None:
@@ -202,3 +293,26 @@ class TableExamples(EncodedExamples):
     def where(self, index: int) -> str:
         """Return the split and the row."""
         return f"row {index} of {self.split}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NumberedExamples(TableExamples):
+    """Rows of a table with a number for each class.
+
+    given: the label of every row. soft_labels: the probabilities; None where labels are certain.
+    """
+
+    given: Labels
+    soft_labels: Float32[np.ndarray, "n classes"] | None
+
+    @property
+    def labels(self) -> Labels:
+        """Label of every row."""
+        return self.given
+
+    def read(self, index: int, how: Decoding = AS_IT_IS) -> Example:
+        """Read an image and its labels."""
+        example = super().read(index, how)
+        if self.soft_labels is None:
+            return example
+        return {**example, SOFT_LABEL: self.soft_labels[index]}

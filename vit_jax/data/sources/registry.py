@@ -108,7 +108,7 @@ def open_source(
       class_names: classes of a trained model, which number the labels; the dataset's classes are
         matched with them by name.
       saved: the files of splits as returned by `split_record`; other splits are computed.
-      table: the columns of a file of labels, if they cannot be detected.
+      table: the columns of a table, if they cannot be detected.
       labels: whether labels are used. Without them the source has images only, `source.labels` is
         None and `class_names` is ignored; each split has the same files as with labels.
       texts: what turns captions into ids, if the dataset has captions; None: they are ignored.
@@ -135,7 +135,7 @@ def open_source(
         saved_paths = saved.get(split) if saved else None
         options = texts or USUAL
         return open_files(listing, split, holdout, split_seed, class_names, saved_paths, options)
-    if opened := _opened(dataset, data_dir):
+    if opened := _opened(dataset, data_dir, table):
         names, numbers = _numbered(dataset, opened.class_names, class_names)
         return custom.open_part(
             opened, dataset, split, holdout, split_seed, list(numbers.values()), names, labels
@@ -175,7 +175,7 @@ def list_splits(
     listing = _listing(dataset, class_names if labels else None, table, labels)
     if listing is not None:
         return split_sizes(listing, holdout, split_seed)
-    if opened := _opened(dataset, data_dir):
+    if opened := _opened(dataset, data_dir, table):
         return custom.sizes(opened, holdout, split_seed)
     from vit_jax.data.sources import tfds
 
@@ -217,13 +217,17 @@ def _listing(
     return list_table(dataset, path, kind, table, labels, texts)
 
 
-def _opened(dataset: str, data_dir: str | os.PathLike | None) -> "custom.Dataset | None":
+def _opened(
+    dataset: str, data_dir: str | os.PathLike | None, table: TableOptions | None = None
+) -> "custom.Dataset | None":
     """Return a dataset with dense targets or made on the spot, or a user's own; None for others."""
     kind, _, argument = dataset.partition(":")
-    if opener := {**OF_FILES, **OF_TABLES}.get(kind):
+    if kind in (*OF_FILES, *OF_TABLES):
         if not argument:
             raise UserError(f"{dataset!r} has no path; use {kind}:PATH")
-        return opener(argument)
+        if opener := OF_TABLES.get(kind):
+            return opener(argument, (table or TableOptions()).label_column)
+        return OF_FILES[kind](argument)
     open_split = functools.partial(open_source, data_dir=data_dir)
     for prefix, opener in _MADE_HERE.items():
         if (argument := argument_of(dataset, prefix)) is not None:

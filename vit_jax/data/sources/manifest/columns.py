@@ -128,7 +128,7 @@ def choose_columns(
     if caption is not None and not (asked or _called(others, _LABELS)):
         return unlabelled
     # A column of another name may be a caption, with as many values as images.
-    if not (needs_labels or asked or _called(others, _LABELS) or _are_classes(others, records)):
+    if not (needs_labels or asked or _called(others, _LABELS) or are_classes(others, records)):
         return unlabelled
     try:
         labels = _label_columns(where, names, others, records, asked)
@@ -159,6 +159,30 @@ def number_of(value: Any) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) and number >= 0 else None
+
+
+def named_labels(where: str, names: Sequence[str], asked: str) -> tuple[str, ...]:
+    """Return the column of labels that the user has named, or several, separated by commas.
+
+    Raises:
+      UserError: there is no such column.
+    """
+    if asked in names or "," not in asked:
+        return (_named(where, names, asked, "label_column"),)
+    parts = [part.strip() for part in asked.split(",")]
+    return tuple(_named(where, names, part, "label_column") for part in parts if part)
+
+
+def are_classes(names: Sequence[str], records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether columns contain only 0 and 1, or probabilities, which sum to 1 in most lines.
+
+    A line in which they do not is a mistake, which is told with its number.
+    """
+    if records and all(is_mark(row.get(name, "")) is not None for row in records for name in names):
+        return True
+    lines = [[number_of(row.get(name, "")) for name in names] for row in records]
+    sums = [sum(line) for line in lines if all(n is not None and n <= 1 for n in line)]
+    return 2 * sum(abs(total - 1) <= ROUNDING for total in sums) > len(lines) and len(names) > 1
 
 
 def _path_column(
@@ -222,10 +246,7 @@ def _label_columns(
     asked: str,
 ) -> tuple[str, ...]:
     if asked:
-        if asked in names or "," not in asked:
-            return (_named(where, names, asked, "label_column"),)
-        parts = [part.strip() for part in asked.split(",")]
-        return tuple(_named(where, names, part, "label_column") for part in parts if part)
+        return named_labels(where, names, asked)
     candidates = _called(others, _LABELS)
     if exact := [name for name in candidates if _plain(name) == "label"]:
         candidates = exact
@@ -234,7 +255,7 @@ def _label_columns(
     candidates = candidates or (others if len(others) == 1 else [])
     if len(candidates) == 1:
         return (candidates[0],)
-    if not candidates and len(others) > 1 and _are_classes(others, records):
+    if not candidates and len(others) > 1 and are_classes(others, records):
         return tuple(others)
     if not others:
         raise UserError(
@@ -299,18 +320,6 @@ def _plain(name: str) -> str:
 def _is_numbering(name: str) -> bool:
     """Return whether a column only numbers the lines, as pandas writes them."""
     return _plain(name) in ("", "index") or _plain(name).startswith("unnamed:")
-
-
-def _are_classes(names: Sequence[str], records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether columns contain only 0 and 1, or probabilities, which sum to 1 in most lines.
-
-    A line in which they do not is a mistake, which is told with its number.
-    """
-    if records and all(is_mark(row.get(name, "")) is not None for row in records for name in names):
-        return True
-    lines = [[number_of(row.get(name, "")) for name in names] for row in records]
-    sums = [sum(line) for line in lines if all(n is not None and n <= 1 for n in line)]
-    return 2 * sum(abs(total - 1) <= ROUNDING for total in sums) > len(lines) and len(names) > 1
 
 
 def _is_number(text: str) -> bool:
