@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from tests.parity.test_vit import images_of, randomise
+from tests.unit.weights.io.test_torch_writing import TENSORS
 from vit_jax.tasks.contrastive.losses import normalized
 from vit_jax.tasks.contrastive.task import Contrastive
+from vit_jax.weights.io.torch_writing import write_torch
 from vit_jax.weights.of_tasks.towers_writing import write_two_towers
 from vit_jax.weights.of_tasks.two_towers import read_two_towers
 
@@ -116,6 +118,14 @@ def test_open_clip_computes_the_same_and_reads_what_is_written(torch, name, tmp_
         assert torch.equal(parameter, before[key]), key
     for key, array in answers(again).items():
         np.testing.assert_array_equal(array, theirs[key], err_msg=key)
+
+
+def test_torch_opens_what_is_written_without_it(torch, tmp_path):
+    write_torch(tmp_path / "model.pt", TENSORS)
+    state = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert list(state) == list(TENSORS)
+    for name, array in TENSORS.items():
+        np.testing.assert_array_equal(state[name].numpy(), array, strict=True)
 
 
 def set_numbers(model):

@@ -260,8 +260,8 @@ def convert(
     to: Annotated[
         str,
         typer.Option(
-            help="Output format: run (a folder), timm, huggingface, torchvision, openclip or "
-            "big_vision."
+            help="Output format: run (a folder), timm, huggingface, torchvision; with "
+            "texts openclip, big_vision, openai or pe."
         ),
     ] = "run",
     origin: Annotated[

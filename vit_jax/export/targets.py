@@ -13,9 +13,10 @@ from vit_jax.inference.loading import load
 from vit_jax.inference.predictor import Predictor
 from vit_jax.runs import RunDir
 from vit_jax.runs.derived import is_in_training, written_whole
+from vit_jax.weights.convert import OF_BOTH_TOWERS
 
 PROGRAMS = ("stablehlo", "onnx", "openvino")
-LIBRARIES = ("timm", "huggingface", "torchvision", "openclip", "big_vision")
+LIBRARIES = ("timm", "huggingface", "torchvision", *OF_BOTH_TOWERS)
 TARGETS = (*PROGRAMS, *LIBRARIES)
 
 

@@ -101,8 +101,8 @@ def convert(
     Args:
         source: as for `load_pretrained`.
         folder: output folder; it must be empty or missing.
-        to: "run", "timm" or "huggingface"; "openclip" or "big_vision" for models of images and
-            texts.
+        to: "run", "timm" or "huggingface"; "openclip", "big_vision", "openai" or "pe" for
+            models of images and texts.
         hints, part, image_size, patch_size: as for `load_pretrained`.
         class_names: text file with the names of the outputs, one per line.
         background_first: output 0 is the background, which has no name in the file.

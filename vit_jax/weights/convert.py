@@ -183,6 +183,9 @@ def for_channels(preprocessing: Mapping[str, Any], channels: int) -> dict[str, t
     }
 
 
+# Libraries that only `of_tasks.towers_writing` writes for.
+OF_BOTH_TOWERS = ("openclip", "big_vision", "openai", "pe")
+
 # Fields in which a model may differ from the registered model of its name.
 _FREE = (
     "num_classes",
@@ -288,6 +291,11 @@ def tensors_for(
         model = record.create_model()
     writable = [one for one in FORMATS if one.config is not None]
     names = list(dict.fromkeys(one.name for one in writable))
+    if to in OF_BOTH_TOWERS:
+        raise UserError(
+            f"--to={to} is for models of images and texts with both towers; use run, "
+            f"{' or '.join(names)}"
+        )
     if to not in names:
         raise UserError(f"--to={to} is invalid{nearest(to, names)}; use run, {' or '.join(names)}")
     fields = {name: getattr(model, name) for name in model_fields(record.name)}

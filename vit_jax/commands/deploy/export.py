@@ -15,8 +15,8 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="Target: stablehlo, onnx or openvino; timm, huggingface, torchvision, openclip "
-            "or big_vision."
+            help="Target: stablehlo, onnx or openvino; timm, huggingface, torchvision; with "
+            "texts openclip, big_vision, openai or pe."
         ),
     ] = "stablehlo",
     checkpoint: Checkpoint = "last",

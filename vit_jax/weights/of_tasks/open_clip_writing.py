@@ -24,6 +24,7 @@ from vit_jax.weights.ecosystems import open_clip, timm_towers
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit, resolved_fields
 from vit_jax.weights.formats import Hints
 from vit_jax.weights.io import files
+from vit_jax.weights.io.safety import show
 from vit_jax.weights.mapping import write_tensors
 from vit_jax.weights.of_tasks.task_weights import TaskWeights
 from vit_jax.weights.of_tasks.two_towers import towers_of_tensors
@@ -71,29 +72,29 @@ def _facts(found: TaskWeights) -> tuple[Any, ...]:
 
 def _tensors(settings: open_clip.Settings, found: TaskWeights) -> dict[str, np.ndarray]:
     """Return the tensors under the names that go with a configuration."""
-    others = {name: tree for name, tree in found.variables["params"].items() if name != "image"}
-    has_bias = "bias" in others["text"]["projection"]
-    rows = openai.ROWS_WITH_BIAS if has_bias else openai.ROWS
-    texts = write_tensors(rows, unstack_blocks(others))
-    projection = texts.pop("visual.proj", None)
-    if settings.has_prefix:
-        alone = ("logit_scale", "logit_bias")
-        texts = {n if n in alone else f"text.{n}": x for n, x in texts.items()}
+    params = unstack_blocks(found.variables["params"])
     if settings.trunk is None:
-        params = unstack_blocks(found.variables["params"]["image"])
-        images = write_tensors(image_text.OPENAI_ROWS, params)
-        images = {f"visual.{name}": x for name, x in images.items()}
-        return {**images, "visual.proj": projection, **texts}
-    images = {f"visual.trunk.{name}": x for name, x in _trunk_tensors(found).items()}
-    if projection is not None:
-        kind = settings.image.get("timm_proj", "linear")
-        if kind not in _PROJECTIONS:
-            raise UserError(f"{open_clip.FILE}: timm_proj = {kind!r} has no projection")
-        images[_PROJECTIONS[kind]] = np.ascontiguousarray(projection.T)
-        if kind is None:  # timm's head has a bias
-            zeros = np.zeros(projection.shape[1], projection.dtype)
-            images["visual.trunk.head.bias"] = zeros
-    return {**images, **texts}
+        tensors = openai.write(params)
+    else:
+        tensors = openai.write_without_image(params)
+        projection = tensors.pop("visual.proj", None)
+        tensors |= {f"visual.trunk.{name}": x for name, x in _trunk_tensors(found).items()}
+        if projection is not None:
+            tensors |= _projection(settings.image.get("timm_proj", "linear"), projection)
+    if settings.has_prefix:
+        others = ("visual.", "logit_")
+        tensors = {n if n.startswith(others) else f"text.{n}": x for n, x in tensors.items()}
+    return tensors
+
+
+def _projection(kind: str | None, matrix: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the tensors of a projection behind a tower of timm, by the entry `timm_proj`."""
+    if kind not in _PROJECTIONS:
+        raise UserError(f"{open_clip.FILE}: timm_proj = {show(kind)} has no projection")
+    tensors = {_PROJECTIONS[kind]: np.ascontiguousarray(matrix.T)}
+    if kind is None:  # timm's head has a bias
+        tensors["visual.trunk.head.bias"] = np.zeros(matrix.shape[1], matrix.dtype)
+    return tensors
 
 
 def _trunk_tensors(found: TaskWeights) -> dict[str, np.ndarray]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from vit_jax.errors import UserError
+from vit_jax.models.fields import pair
 from vit_jax.models.naflex.module import NaFlexViT
 from vit_jax.models.registry import model_fields
 from vit_jax.models.stacking import unstack_blocks
-from vit_jax.models.text.weights import big_vision, hugging_face
+from vit_jax.models.text.weights import big_vision, hugging_face, openai
 from vit_jax.models.text.weights.common import Options
 from vit_jax.models.vit.module import ViT
 from vit_jax.weights import formats
@@ -23,6 +24,7 @@ from vit_jax.weights.ecosystems.hugging_face_writing import activation_name
 from vit_jax.weights.ecosystems.plain_vit import need_plain_vit, resolved_fields
 from vit_jax.weights.io import files
 from vit_jax.weights.io.npz_file import write_npz
+from vit_jax.weights.io.torch_writing import write_torch
 from vit_jax.weights.mapping import write_tensors
 from vit_jax.weights.of_tasks.open_clip_writing import write_open_clip
 from vit_jax.weights.of_tasks.task_weights import TaskWeights
@@ -34,7 +36,8 @@ def write_two_towers(folder: str | os.PathLike, to: str, found: TaskWeights) -> 
     Args:
         folder: output folder; created if missing.
         to: "huggingface", for CLIPModel, SiglipModel and Siglip2Model; "openclip", for CLIP,
-            SigLIP and the Perception Encoder; or "big_vision", for SigLIP.
+            SigLIP and the Perception Encoder; "big_vision", for SigLIP; "openai", for CLIP; or
+            "pe", for the Perception Encoder under its authors' names.
 
     Raises:
         UserError: the library has no such model.
@@ -47,7 +50,7 @@ def check_library(name: str) -> None:
     """Raise UserError unless models with both towers are written for a library."""
     if name not in _WRITERS:
         raise UserError(
-            f"--to={name} has no model of images and texts; use {' or '.join(_WRITERS)}, or "
+            f"--to={name} has no model of images and texts; use one of {', '.join(_WRITERS)}; or "
             "--image-tower for the image tower alone"
         )
 
@@ -180,8 +183,64 @@ def _need_options(library: str, options: Options, values: Mapping[str, tuple[Any
             )
 
 
+# ------------------------------------------------------------------ OpenAI, the authors of PE
+
+_CAUSAL = {
+    "image_projection": (True,),
+    "kind": ("softmax",),
+    "text_pool": ("end",),
+    "text_end_token": (None,),
+    "text_norm_eps": (1e-5,),
+}
+_NORMED = {"num_classes": 0, "patch_bias": False, "embed_norm": True, "norm_eps": 1e-5}
+_OF_OPENAI = {**_NORMED, "in_channels": 3, "activation": "quick_gelu", "pool": "cls"}
+_OF_PE = {
+    **{**_NORMED, "activation": "gelu", "final_norm": True, "rotary": "pe"},
+    **{"pool": "map", "pool_heads": 8, "pool_prefix": True},
+}
+_SIZES_OF_PE = (*_SIZES, "pool_mlp_width", "layer_scale", "rotary_grid")
+
+
+def _write_openai(folder: Path, found: TaskWeights) -> Path:
+    """Write `model.pt`, a state that `clip.load` opens; the sizes are those of its tensors."""
+    library = "OpenAI's CLIP"
+    fields = _vit_fields(library, found)
+    formats.need(library, fields, _OF_OPENAI)
+    need_plain_vit(library, fields, (*_OF_OPENAI, *_SIZES))
+    _need_options(library, found.fields, {**_CAUSAL, "text_activation": ("quick_gelu",)})
+    options = found.fields
+    towers = {name: options[f"text_{name}"] for name in ("width", "heads", "mlp_width")}
+    for about, sizes in (("images", fields), ("texts", towers)):
+        width = sizes["width"]
+        usual = {"heads": width // 64, "mlp_width": 4 * width}
+        formats.need(library, sizes, usual, f" of {about} of width {width}")
+    if len({*pair(fields["image_size"])}) > 1 or len({*pair(fields["patch_size"])}) > 1:
+        raise UserError(f"{library} has square images and patches only; keep the run folder")
+    write_torch(folder / "model.pt", openai.write(unstack_blocks(found.variables["params"])))
+    return folder
+
+
+def _write_pe(folder: Path, found: TaskWeights) -> Path:
+    """Write `model.pt`, a state of the authors' class `CLIP`, whose sizes go by its name."""
+    library = "the Perception Encoder"
+    fields = _vit_fields(library, found)
+    formats.need(library, fields, _OF_PE)
+    need_plain_vit(library, fields, (*_OF_PE, *_SIZES_OF_PE))
+    grid = pair(fields["image_size"])[0] // pair(fields["patch_size"])[0]
+    if fields["rotary_grid"] not in (None, grid):
+        raise UserError(
+            f"{library} rotates by the place on its own grid of {grid}, and the model on one of "
+            f"{fields['rotary_grid']}; keep the run folder"
+        )
+    _need_options(library, found.fields, {**_CAUSAL, "text_activation": ("gelu",)})
+    write_torch(folder / "model.pt", openai.write(unstack_blocks(found.variables["params"])))
+    return folder
+
+
 _WRITERS = {
     "huggingface": _write_hugging_face,
     "openclip": write_open_clip,
     "big_vision": _write_big_vision,
+    "openai": _write_openai,
+    "pe": _write_pe,
 }

@@ -147,12 +147,41 @@ def test_files_of_open_clip_and_openai_go_back_bit_for_bit(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["big_vision", "hf_siglip"])
-def test_siglip_is_written_for_big_vision(name, tmp_path):
+@pytest.mark.parametrize("to", ["big_vision", "huggingface"])
+def test_siglip_goes_from_and_to_big_vision_and_transformers(name, to, tmp_path):
     """Both golden files are of one model."""
-    write_two_towers(tmp_path, "big_vision", found(name))
-    same_tensors(read_tensors(tmp_path), case("big_vision").tensors)
-    again = read_two_towers(tmp_path)
-    assert again.fields == found(name).fields
+    write_two_towers(tmp_path, to, found(name))
+    expected = case("big_vision" if to == "big_vision" else "hf_siglip").tensors
+    same_tensors(read_tensors(tmp_path), expected)
+    assert read_two_towers(tmp_path).fields == found(name).fields
+
+
+def test_the_perception_encoder_goes_back_to_its_authors_bit_for_bit(tmp_path):
+    write_two_towers(tmp_path, "pe", found("pe"))
+    same_tensors(read_tensors(tmp_path / "model.pt"), case("pe").tensors)
+    same_model(read_two_towers(tmp_path, case("pe").hints), found("pe"))
+
+
+def test_a_clip_of_openai_s_sizes_is_written_for_openai(tmp_path):
+    """The widths of heads and MLPs, which no tensor and no configuration tells, are its own."""
+    fields = {"width": 64, "depth": 1, "heads": 1, "image_size": 16, "patch_size": 8}
+    fields |= found("openai").record.fields | fields | {"mlp_width": 256}
+    options = {**found("openai").fields, "embed_width": 16, "vocabulary": 30, "length": 8}
+    options |= {"text_width": 64, "text_depth": 1, "text_heads": 1, "text_mlp_width": 256}
+    record = found("openai").record.changed(fields)
+    task = Contrastive(record.create_model(), **options)
+    batch = {"image": np.zeros((2, 16, 16, 3), np.float32), "text": np.zeros((2, 8), np.int32)}
+    shapes = jax.eval_shape(task.init, jax.random.key(0), batch)["params"]
+    draw = np.random.default_rng(0).standard_normal
+    params = jax.tree.map(lambda leaf: draw(leaf.shape, np.float32), dict(shapes))
+    read = dataclasses.replace(
+        found("openai"), record=record, variables={"params": params}, fields=options
+    )
+    write_two_towers(tmp_path, "openai", read)
+    names = {key for key in case("openai").tensors if "resblocks.1." not in key}
+    assert read_tensors(tmp_path / "model.pt").keys() == names - {"attn_mask"}
+    again = read_two_towers(tmp_path, Hints("clip", 1))
+    jax.tree.map(np.testing.assert_array_equal, again.variables, {"params": params})
 
 
 def same_model(one, other):
@@ -198,7 +227,7 @@ def changed(name, **options):
 @pytest.mark.parametrize(
     ("to", "name", "options", "message"),
     [
-        ("timm", "hf_clip", {}, "--to=timm has no model of images and texts; use hugging"),
+        ("timm", "hf_clip", {}, "--to=timm has no model of images and texts; use one of hugging"),
         ("huggingface", "hf_clip", {"text_pool": "last"}, "has no text_pool = 'last', only 'end'"),
         ("openclip", "hf_siglip", {}, "has published sizes only, and none with width = 16, depth"),
         ("openclip", "hf_siglip2", {}, "--to=openclip does not support images of NaFlexViT"),
@@ -211,6 +240,12 @@ def changed(name, **options):
         ),
         ("openclip", "hf_clip", {"text_activation": "gelu"}, "has one activation for both towers"),
         ("openclip", "hf_clip", {"image_projection": False}, "no image_projection = False"),
+        ("openai", "openclip", {}, "CLIP does not support activation = 'gelu', only 'quick_gelu'"),
+        ("openai", "hf_siglip", {}, "OpenAI's CLIP does not support patch_bias = True, only False"),
+        ("openai", "openai", {}, "support heads = 2 of images of width 16, only 0"),
+        ("openai", "hf_clip", {}, "OpenAI's CLIP has no text_end_token = 23, only None"),
+        ("pe", "openai", {}, "the Perception Encoder does not support activation = 'quick_gelu'"),
+        ("pe", "pe", {"kind": "sigmoid"}, "the Perception Encoder has no kind = 'sigmoid', only"),
         ("big_vision", "hf_clip", {}, "SigLIP does not support patch_bias = False, only True"),
         ("big_vision", "hf_siglip2", {}, "no image tower such as NaFlexViT, only a ViT"),
         ("big_vision", "openclip_siglip", {}, "does not support activation = 'gelu', only"),

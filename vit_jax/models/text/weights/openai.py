@@ -8,6 +8,8 @@ Sources: Radford et al. 2021, CLIP; Cherti et al. 2023, open_clip 3.3, by runnin
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from vit_jax.errors import UserError
 from vit_jax.models.text.weights.common import (
     NUMBER,
@@ -17,6 +19,7 @@ from vit_jax.models.text.weights.common import (
     numbers,
     tables,
 )
+from vit_jax.models.vit.weights import image_text
 from vit_jax.weights import formats
 from vit_jax.weights.ecosystems import open_clip
 from vit_jax.weights.mapping import (
@@ -27,6 +30,8 @@ from vit_jax.weights.mapping import (
     joint_attention,
     layer_norm,
     linear,
+    rows_without,
+    write_tensors,
 )
 
 _BLOCK = "transformer.resblocks.{i}"
@@ -48,8 +53,6 @@ ROWS = (
     Row("logits/scale", "logit_scale", NUMBER),
     Row("logits/bias", "logit_bias", NUMBER),
 )
-# The projection is a matrix, or a layer where it has a bias.
-ROWS_WITH_BIAS = tuple(row for row in ROWS if row.theirs != "text_projection")
 _TRUNK = "visual.trunk."
 _HEAD_BIAS = "visual.trunk.head.bias"
 _BEHIND_TRUNK = ("visual.trunk.head.weight", _HEAD_BIAS, "visual.head.proj.weight")
@@ -124,6 +127,21 @@ def _image_config(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return timm's configuration of an image tower of timm, else the same."""
     settings = open_clip.Settings.of(config)
     return config if settings is None or settings.trunk is None else settings.as_timm()
+
+
+def write(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of both towers; params: of the task, unstacked."""
+    tower = write_tensors(image_text.OPENAI_ROWS, params["image"])
+    return {f"visual.{name}": x for name, x in tower.items()} | write_without_image(params)
+
+
+def write_without_image(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of everything but the image tower, without a prefix."""
+    others = {name: tree for name, tree in params.items() if name != "image"}
+    has_bias = "bias" in others["text"]["projection"]  # then it is a layer, else a matrix
+    rows = rows_without(ROWS, ("text_projection",)) if has_bias else ROWS
+    rows += linear("text/projection", "text_projection") if has_bias else ()
+    return write_tensors(rows, others)
 
 
 _IGNORED = {

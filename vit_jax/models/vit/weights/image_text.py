@@ -314,7 +314,8 @@ def _writes(fields: Mapping[str, Any]) -> bool:
 
 def _config(fields: Mapping[str, Any], preprocessing: Preprocessing, class_names) -> dict[str, Any]:
     """Return transformers' `config.json` of a tower."""
-    need_plain_vit("transformers' tower", fields, WRITTEN)
+    about_class = () if fields["class_token"] else ("pos_on_cls",)
+    need_plain_vit("transformers' tower", fields, (*WRITTEN, *about_class))
     sides = [pair(fields[name]) for name in ("image_size", "patch_size")]
     if fields["num_classes"] or any(height != width for height, width in sides):
         raise UserError(
