@@ -195,8 +195,8 @@ _CAUSAL = {
 _NORMED = {"num_classes": 0, "patch_bias": False, "embed_norm": True, "norm_eps": 1e-5}
 _OF_OPENAI = {**_NORMED, "in_channels": 3, "activation": "quick_gelu", "pool": "cls"}
 _OF_PE = {
-    **{**_NORMED, "activation": "gelu", "final_norm": True, "rotary": "pe"},
-    **{"pool": "map", "pool_heads": 8, "pool_prefix": True},
+    **{"rotary": "pe", "pool": "map", "pool_heads": 8, "pool_prefix": True},
+    **{**_NORMED, "activation": "gelu", "final_norm": True},
 }
 _SIZES_OF_PE = (*_SIZES, "pool_mlp_width", "layer_scale", "rotary_grid")
 
@@ -212,6 +212,11 @@ def _write_openai(folder: Path, found: TaskWeights) -> Path:
     towers = {name: options[f"text_{name}"] for name in ("width", "heads", "mlp_width")}
     for about, sizes in (("images", fields), ("texts", towers)):
         width = sizes["width"]
+        if width % 64:
+            raise UserError(
+                f"{library} has heads of 64, of which none makes a width of {width} for {about}; "
+                "keep the run folder"
+            )
         usual = {"heads": width // 64, "mlp_width": 4 * width}
         formats.need(library, sizes, usual, f" of {about} of width {width}")
     if len({*pair(fields["image_size"])}) > 1 or len({*pair(fields["patch_size"])}) > 1:

@@ -162,6 +162,31 @@ def test_the_perception_encoder_goes_back_to_its_authors_bit_for_bit(tmp_path):
     same_model(read_two_towers(tmp_path, case("pe").hints), found("pe"))
 
 
+def test_the_perception_encoder_goes_from_open_clip_to_its_authors(tmp_path):
+    read = found("openclip_pe")
+    record = read.record.changed(
+        {**read.record.fields, "rotary_grid": 4}
+    )  # of a model of this size
+    write_two_towers(tmp_path, "pe", dataclasses.replace(read, record=record))
+    again = read_two_towers(tmp_path, case("pe").hints)
+    jax.tree.map(np.testing.assert_array_equal, again.variables, read.variables)
+    assert again.fields == read.fields
+
+
+def test_texts_pooled_by_attention_go_back_to_big_vision(tmp_path):
+    """As the image tower's pooling, of the sizes of the text tower."""
+    tensors, sizes = case("big_vision").tensors, {16: 24, 40: 36, 8: 12}
+    draw = np.random.default_rng(0).standard_normal
+    for name, array in list(tensors.items()):
+        if "img/MAPHead_0" in name:
+            shape = [sizes.get(side, side) for side in array.shape]
+            tensors |= {name.replace("img/", "txt/"): draw(shape, np.float32)}
+    read = read_two_towers(write(tmp_path / "theirs", "big_vision", tensors))
+    assert read.fields["text_pool"] == "map"
+    write_two_towers(tmp_path / "ours", "big_vision", read)
+    same_tensors(read_tensors(tmp_path / "ours"), tensors)
+
+
 def test_a_clip_of_openai_s_sizes_is_written_for_openai(tmp_path):
     """The widths of heads and MLPs, which no tensor and no configuration tells, are its own."""
     fields = {"width": 64, "depth": 1, "heads": 1, "image_size": 16, "patch_size": 8}
@@ -242,9 +267,11 @@ def changed(name, **options):
         ("openclip", "hf_clip", {"image_projection": False}, "no image_projection = False"),
         ("openai", "openclip", {}, "CLIP does not support activation = 'gelu', only 'quick_gelu'"),
         ("openai", "hf_siglip", {}, "OpenAI's CLIP does not support patch_bias = True, only False"),
-        ("openai", "openai", {}, "support heads = 2 of images of width 16, only 0"),
+        ("openai", "openai", {}, "heads of 64, of which none makes a width of 16 for images"),
         ("openai", "hf_clip", {}, "OpenAI's CLIP has no text_end_token = 23, only None"),
-        ("pe", "openai", {}, "the Perception Encoder does not support activation = 'quick_gelu'"),
+        ("pe", "openai", {}, "the Perception Encoder does not support rotary = 'none', only 'pe'"),
+        ("pe", "openclip_pe", {}, "on its own grid of 4, and the model on one of 14"),
+        ("pe", "hf_siglip2", {}, "the Perception Encoder has no image tower such as NaFlexViT"),
         ("pe", "pe", {"kind": "sigmoid"}, "the Perception Encoder has no kind = 'sigmoid', only"),
         ("big_vision", "hf_clip", {}, "SigLIP does not support patch_bias = False, only True"),
         ("big_vision", "hf_siglip2", {}, "no image tower such as NaFlexViT, only a ViT"),
