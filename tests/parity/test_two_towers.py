@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.folders import GOLDENS
 from tests.parity.test_vit import images_of, randomise
+from tests.support.stored import stored, write_files
 from tests.unit.weights.io.test_torch_writing import TENSORS
 from vit_jax.tasks.contrastive.losses import normalized
 from vit_jax.tasks.contrastive.task import Contrastive
@@ -118,6 +120,38 @@ def test_open_clip_computes_the_same_and_reads_what_is_written(torch, name, tmp_
         assert torch.equal(parameter, before[key]), key
     for key, array in answers(again).items():
         np.testing.assert_array_equal(array, theirs[key], err_msg=key)
+
+
+def test_open_clip_reads_big_vision_s_names_as_they_are_written(torch, monkeypatch, tmp_path):
+    """Its own reader of these files, into a tiny model, gives the tensors of the same model."""
+    pytest.importorskip("open_clip", reason="of the optional group parity")
+    from open_clip.convert import load_big_vision_weights
+    from open_clip.timm_model import TimmModel
+
+    from tests.goldens.weights.two_towers import make_two_towers
+
+    file = GOLDENS / "weights" / "two_towers" / "openclip_siglip.npz"
+    with np.load(file) as golden:
+        settings = json.loads(str(golden["openclip"]))["model_cfg"]
+    # The script that made the golden file replaces it, and it is restored.
+    modules = TimmModel.__init__.__globals__
+    monkeypatch.setitem(modules, "timm", modules["timm"])
+    model = make_two_towers.open_clip_model(settings, make_two_towers.TINY).float()
+    case = stored("two_towers/openclip_siglip")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "open_clip_config.json").write_text(json.dumps({"model_cfg": settings}))
+    write_files(tmp_path / "theirs", case.tensors)
+    found = read_two_towers(tmp_path / "theirs", case.hints)
+    tanh = {"activation": "gelu_tanh"}  # the numbers are the same
+    record = found.record.changed({**found.record.fields, **tanh})
+    fields = {**found.fields, "text_activation": "gelu_tanh"}
+    found = dataclasses.replace(found, record=record, fields=fields)
+    folder = write_two_towers(tmp_path / "ours", "big_vision", found)
+    load_big_vision_weights(model, str(folder / "model.npz"))
+    state = model.state_dict()
+    assert state.keys() == case.tensors.keys()
+    for key, array in case.tensors.items():
+        np.testing.assert_array_equal(state[key].numpy(), array, err_msg=key)
 
 
 def test_torch_opens_what_is_written_without_it(torch, tmp_path):
