@@ -12,7 +12,8 @@ class ClassificationEvaluator(Evaluator):
     """Loss and accuracy by sums, and the metrics that need all predictions at once.
 
     predict: from variables and a batch to sums and to rows of `label`, and either of `predicted`,
-        `confidence` and `rank` or, for several labels, of `probabilities`.
+        `confidence`, `rank` and, with soft labels, `agreement`, or, for several labels, of
+        `probabilities`.
     classes: their number.
     """
 
@@ -35,4 +36,5 @@ def _predictions(rows) -> Predictions | MultiLabelPredictions:
     if "probabilities" in rows:
         return MultiLabelPredictions(rows["label"] > 0.5, rows["probabilities"])
     names = ("predicted", "confidence", "rank", "index")
-    return Predictions(labels=rows["label"], **{name: rows[name] for name in names})
+    found = {name: rows[name] for name in names}
+    return Predictions(labels=rows["label"], **found, agreement=rows.get("agreement"))

@@ -72,6 +72,8 @@ class Predictions:
     confidence: probability of the predicted class; NaN without finite logits.
     rank: number of classes more probable than the true one; the class count without finite logits.
     index: position of each example in its source; unreadable examples are missing.
+    agreement: probability of the predicted class in the soft label, 0 without finite logits; None:
+        labels are certain.
     """
 
     labels: Int[np.ndarray, " examples"]
@@ -79,6 +81,7 @@ class Predictions:
     confidence: Float[np.ndarray, " examples"]
     rank: Int[np.ndarray, " examples"]
     index: Int[np.ndarray, " examples"]
+    agreement: Float[np.ndarray, " examples"] | None = None
 
     @property
     def right(self) -> Bool[np.ndarray, " examples"]:
@@ -220,17 +223,19 @@ def write_predictions(predictions: Predictions, source: Source, path: Path) -> N
     Prediction and confidence are empty for an image without finite logits.
     """
     names = source.class_names
-    columns = ("index", "labels", "predicted", "confidence", "rank")
+    more = () if predictions.agreement is None else ("agreement",)
+    columns = ("index", "labels", "predicted", "confidence", "rank", *more)
     values = zip(*(getattr(predictions, name).tolist() for name in columns), strict=True)
     rows = (
         (
             *(index, source.where(index), names[true]),
             *((None, None) if said == NO_ANSWER else (names[said], f"{confidence:.8g}")),
             rank,
+            *(f"{agreement:.8g}" for agreement in agreed),
         )
-        for index, true, said, confidence, rank in values
+        for index, true, said, confidence, rank, *agreed in values
     )
-    write_csv(path, ("index", "image", "true", "predicted", "confidence", "rank"), rows)
+    write_csv(path, ("index", "image", "true", "predicted", "confidence", "rank", *more), rows)
 
 
 def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
@@ -243,17 +248,18 @@ def read_predictions(path: Path, class_names: Sequence[str]) -> Predictions:
         rows = [
             (
                 *(numbers[row["true"]], *_answer(row, numbers)),
-                *(int(row["rank"]), int(row["index"])),
+                *(int(row["rank"]), int(row["index"]), float(row.get("agreement", "nan"))),
             )
             for row in read_csv(path)
         ]
-        labels, predicted, confidence, rank, index = map(np.array, zip(*rows, strict=True))
+        labels, predicted, confidence, rank, index, agreed = map(np.array, zip(*rows, strict=True))
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(
             f"{path} does not hold the predictions of this model ({error!r}); write it "
             "again with python -m vit_jax report RUN"
         ) from error
-    return Predictions(labels, predicted, confidence.astype(np.float32), rank, index)
+    agreement = None if np.isnan(agreed).any() else agreed
+    return Predictions(labels, predicted, confidence.astype(np.float32), rank, index, agreement)
 
 
 def _answer(row: dict[str, str], numbers: dict[str, int]) -> tuple[int, float]:

@@ -160,7 +160,8 @@ class Classification(Task):
         """Return the sums of loss, weight and metrics, and label and prediction of each row.
 
         With one label, the prediction is `predicted`, `confidence` and `rank` (the number of
-        classes more probable than the true one); with several, the `probabilities` of all classes.
+        classes more probable than the true one), and with soft labels `agreement`, their
+        probability of the predicted class; with several labels, the `probabilities` of all classes.
         A row whose logits are not all finite has no prediction: `predicted` is -1, `rank` the
         number of classes, and `confidence` or `probabilities` NaN.
         """
@@ -183,6 +184,9 @@ class Classification(Task):
             probabilities = jax.nn.softmax(logits)  # for (0, z) it is the sigmoid of z
         else:
             probabilities = (jax.nn.softmax if self.kind == "softmax" else jax.nn.sigmoid)(logits)
+        if SOFT_LABEL in batch:
+            agreement = jnp.take_along_axis(batch[SOFT_LABEL], logits.argmax(-1)[:, None], axis=-1)
+            outputs["agreement"] = jnp.where(finite, agreement[:, 0], 0)
         return sums, {
             **outputs,
             "predicted": jnp.where(finite, logits.argmax(-1), NO_ANSWER),

@@ -174,6 +174,13 @@ def test_images_without_an_answer_have_an_empty_one_in_the_table(tmp_path):
         np.testing.assert_array_equal(getattr(read, field.name), getattr(lost(), field.name))
 
 
+def test_the_agreement_with_soft_labels_is_kept(tmp_path):
+    given = dataclasses.replace(PREDICTIONS, agreement=np.linspace(0, 1, len(PREDICTIONS.labels)))
+    write_predictions(given, Source(), tmp_path / "predictions.csv")
+    read = read_predictions(tmp_path / "predictions.csv", Source.class_names)
+    np.testing.assert_allclose(read.agreement, given.agreement)
+
+
 def test_the_warning_counts_in_words():
     assert nonfinite_warning({"examples": 9}, "test") is None
     warning = nonfinite_warning({"examples": 1000, "nonfinite": 3}, "validation")

@@ -70,6 +70,7 @@ def test_evaluation_is_against_the_probabilities_and_counts_the_most_probable_cl
     assert (float(sums["accuracy"]), float(sums["weight"])) == (2, 4)
     assert rows["predicted"].tolist() == [0, 1, 0, 2] and rows["rank"].tolist() == [0, 1, 2, 0]
     assert rows["label"].tolist() == [0, 0, 2, 2]
+    np.testing.assert_allclose(rows["agreement"], [0.7, 0.5, 0, 0.75])
 
 
 def test_certain_probabilities_are_plain_labels():

@@ -102,7 +102,7 @@ class Reliability:
 
 
 def reliability(
-    right: Bool[np.ndarray, " images"],
+    right: Bool[np.ndarray, " images"] | Float[np.ndarray, " images"],
     confidence: Float[np.ndarray, " images"],
     bins: int = BINS,
     *,
@@ -113,7 +113,7 @@ def reliability(
     As Guo et al. 2017, "On calibration of modern neural networks", section 2.
 
     Args:
-        right: whether the prediction is correct.
+        right: whether the prediction is correct, or the probability of that.
         confidence: the probability of the predicted class.
         bins: number of bins; of equal width from 0 to 1, or
         equal_mass: with equal numbers of images (Nguyen & O'Connor 2015), for models with high
@@ -124,7 +124,7 @@ def reliability(
     Raises:
         UserError: no images, no bins, or values that are not probabilities.
     """
-    right, confidence = np.asarray(right, bool), np.asarray(confidence, np.float64)
+    right, confidence = np.asarray(right, np.float64), np.asarray(confidence, np.float64)
     if not len(confidence):
         raise UserError("calibration needs at least one image")
     if bins < 1:
@@ -152,12 +152,16 @@ def reliability(
 
 def judged(
     predictions: Predictions,
-) -> tuple[Bool[np.ndarray, " images"], Float[np.ndarray, " images"]]:
+) -> tuple[
+    Bool[np.ndarray, " images"] | Float[np.ndarray, " images"], Float[np.ndarray, " images"]
+]:
     """Return the arguments of `reliability` for predictions: correctness and confidence.
 
+    With soft labels, a prediction is as correct as the label's probability of it.
     An image without finite logits is wrong with a confidence of 1, so that it is not an advantage.
     """
-    return predictions.right, np.where(predictions.answered, predictions.confidence, 1.0)
+    right = predictions.right if predictions.agreement is None else predictions.agreement
+    return right, np.where(predictions.answered, predictions.confidence, 1.0)
 
 
 class Temperature(float):

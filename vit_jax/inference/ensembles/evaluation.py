@@ -82,7 +82,10 @@ def _result(
         rank = np.where(answered, np.sum(probabilities > true, axis=1), probabilities.shape[1])
         predicted = np.where(answered, np.argmax(sure, axis=1), NO_ANSWER)
         confidence = np.where(answered, probabilities.max(axis=1), np.nan)
-        table = Predictions(labels, predicted, confidence, rank, index)
+        agreement = None
+        if SOFT_LABEL in source.features:
+            agreement = np.where(answered, targets[np.arange(len(labels)), predicted], 0)
+        table = Predictions(labels, predicted, confidence, rank, index, agreement)
         right, name = table.right, "accuracy"
         by_class = ensemble.activation == "sigmoid"
         losses = _binary(sure, targets) if by_class else -(targets * np.log(sure)).sum(axis=1)

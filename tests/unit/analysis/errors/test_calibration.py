@@ -1,5 +1,7 @@
 """Calibration against hand arithmetic, torchmetrics' documented values and scikit-learn's bins."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.special import logit
@@ -137,6 +139,14 @@ def test_an_image_without_an_answer_is_wrong_and_wins_nothing():
     found = reliability(*judged(lost), bins=10)
     # By hand: one right of one at 0.9, none of one at 1.
     assert found.expected_error == pytest.approx((0.1 + 1.0) / 2)
+
+
+def test_with_soft_labels_a_prediction_is_as_right_as_they_say():
+    """A model that says 0.6, of images whose labels say 0.7 and 0.5 of the same class."""
+    one = Predictions(*np.zeros((2, 2), int), np.full(2, 0.6), np.zeros(2), np.arange(2))
+    assert reliability(*judged(one)).expected_error == pytest.approx(0.4)
+    soft = dataclasses.replace(one, agreement=np.array([0.7, 0.5]))
+    assert reliability(*judged(soft)).expected_error == pytest.approx(0)
 
 
 def test_the_largest_gap_is_that_of_a_bin_with_enough_images():

@@ -135,7 +135,7 @@ def test_parts_of_a_plain_image_are_plain():
 class Images:
     """Some images with labels, as a source."""
 
-    multi_label = False
+    multi_label, features = False, {}
 
 
 def test_the_metrics_are_those_of_the_mean_probabilities(monkeypatch):
@@ -163,8 +163,11 @@ def test_the_loss_is_against_soft_labels(monkeypatch):
     module = "vit_jax.inference.ensembles.evaluation.eval_batches"
     monkeypatch.setattr(module, lambda *_, **__: iter([batch]))
     ensemble = Ensemble([ONE, OTHER])
+    monkeypatch.setattr(Images, "features", {"soft_label": None})
     result, _ = evaluate_ensemble(ensemble, Images())
     expected = answers(ensemble)
+    agreement = soft[np.arange(5), expected.argmax(1)]
+    np.testing.assert_array_equal(result.table.agreement, agreement)
     loss = -(soft * np.log(expected)).sum(1).mean()
     assert result.metrics["loss"] == pytest.approx(loss, abs=1e-5)
     assert result.metrics["accuracy"] == np.mean(expected.argmax(1) == soft.argmax(1))
