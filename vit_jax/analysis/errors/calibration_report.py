@@ -111,13 +111,14 @@ def calibration_parts(run: RunDir, config: dict[str, Any]) -> Iterator[str]:
             f"{counted(lost, 'image')} without finite logits are counted here as errors with a "
             "confidence of 100 %."
         )
+    rightness = "accuracy" if predictions.agreement is None else "agreement with the soft labels"
     yield table(
         [
             ("expected calibration error", percent(found.expected_error), "bins of equal width"),
             ("- the same", percent(equal.expected_error), "bins of equally many images"),
             ("largest gap of a bin", *_largest_gap(found)),
             ("mean confidence", percent(float(confidence.mean())), ""),
-            ("accuracy", percent(float(right.mean())), f"of {counted(len(right), 'image')}"),
+            (rightness, percent(float(right.mean())), f"of {counted(len(right), 'image')}"),
             ("fitted temperature", *_fitted(run)),
         ]
     )
