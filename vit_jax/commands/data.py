@@ -24,7 +24,7 @@ def data(
         str, typer.Option(help="Column of image paths in a CSV or JSONL file.")
     ] = "",
     label_column: Annotated[
-        str, typer.Option(help="Column of labels in a CSV or JSONL file.")
+        str, typer.Option(help="Column of labels in a table, or NAME,NAME,... of classes.")
     ] = "",
     image_dir: Annotated[
         str, typer.Option(help="Base folder of the paths in a CSV or JSONL file.")

@@ -145,6 +145,23 @@ def test_batches_have_the_probabilities_and_zeros_where_an_image_is_missing(tabl
     assert batch["mask"].sum() == 1
 
 
+def test_the_fingerprint_is_that_of_the_probabilities_too(table):
+    rows = "0.png,0.7,0.2,0.1\n1.png,0,0.5,0.5\n"
+    names = (table(HEADER + rows), table(HEADER + rows.replace("0.7,0.2", "0.6,0.3"), "other.csv"))
+    first, other = (open_source(name, "train", holdout=0) for name in names)
+    assert first.labels.tolist() == other.labels.tolist()
+    assert first.fingerprint != other.fingerprint
+    with pytest.raises(UserError, match="has .* soft labels, .* which cannot be mixed"):
+        open_source(f"mix:{names[0]}=1,{names[1]}=1", "train")
+
+
+def test_captions_of_the_most_probable_class_keep_the_probabilities(table):
+    name = f"captions:{table(HEADER + '0.png,0.7,0.2,0.1')}"
+    source = open_source(name, "train", holdout=0)
+    assert set(source[0]) == set(source.features) == {"image", "label", "soft_label", "text"}
+    assert set(open_source(name, "train", holdout=0, labels=False).features) == {"image", "text"}
+
+
 GOOD = "0.png,0.7,0.2,0.1\n1.png,0.1,0.8,0.1\n2.png,0.3,0.3,0.4\n"
 
 
