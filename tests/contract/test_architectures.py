@@ -264,6 +264,7 @@ LESS_MEMORY = [
     ("Swin", {"remat": "full"}),
     ("PVT", {"remat": "full"}),
     pytest.param("TimeSformer", {"remat": "full"}, marks=pytest.mark.slow),
+    pytest.param("VJEPA2", {"remat": "full"}, marks=pytest.mark.slow),
     pytest.param("ViTDet", {"remat": "full"}, marks=pytest.mark.slow),
     pytest.param("AutoFormer", {"remat": "full"}, marks=pytest.mark.slow),  # blocks differ
     pytest.param("PVTv2", {"remat": "full"}, marks=pytest.mark.slow),

@@ -35,6 +35,7 @@ from vit_jax.models.swin.module import Swin
 from vit_jax.models.timesformer.module import TimeSformer
 from vit_jax.models.universal import UniversalViT
 from vit_jax.models.vitdet import ViTDet
+from vit_jax.models.vjepa2 import VJEPA2
 
 _HOUSE = {"num_classes": CLASSES, "image_size": 16}
 _PYRAMID = {**_HOUSE, "depths": (1, 1), "widths": (4, 8)}
@@ -153,6 +154,7 @@ TINY: dict[str, nn.Module] = {
             reductions=(4, 2),
         ),
         TimeSformer(**VIT, num_frames=4, tubelet_size=2, mlp_width=24),
+        VJEPA2(**VIT, num_frames=4, mlp_width=24),
         Mixer(**_HOUSE, patch_size=4, width=16, depth=2, token_mlp_width=12, channel_mlp_width=32),
         ResNet(**_PYRAMID, block="basic", stem_width=4, small_stem=True),
         ConvNeXt(**_PYRAMID, patch_size=2, kernel_size=5, layer_scale=0.5),

@@ -108,6 +108,7 @@ class CheckpointFormat:
     architecture: the registered name of the class whose fields `describe` returns.
     others: regular expression of architectures in a `config.json` of timm with the same names but
         another computation; empty if `describe` checks that itself, or there are none.
+    of_clips: whether its models have convolutions with a third axis, over frames.
     """
 
     name: str
@@ -125,6 +126,7 @@ class CheckpointFormat:
     architecture: str = "ViT"
     others: str = ""
     absent: tuple[str, ...] = ()
+    of_clips: bool = False
 
     def recognises(self, tensors: Tensors) -> bool:
         """Return whether the names are those of this format."""

@@ -76,7 +76,6 @@ _OTHERS = {
     "ViTDet with convolutions behind blocks": (
         r"(.*\.)?encoder\.layer\.\d+\.attention\.qkv\.weight",
     ),
-    "V-JEPA 2": (r"(.*\.)?predictor\.embeddings\.mask_tokens",),
     "Pixtral's ViT": (r"(.*\.)?patch_conv\.weight",),
     # Pyramids with attention.
     "MViT": (
@@ -247,6 +246,8 @@ def _looks_like(tensors: Tensors, file_format: CheckpointFormat | None) -> str |
         found = (n for n in tensors if any(re.fullmatch(pattern, n) for pattern in patterns))
         if any(file_format is None or not file_format.has(name) for name in found):
             return looks_like
+    if file_format is not None and file_format.of_clips:
+        return None
     if any(name.endswith(".weight") and array.ndim == 5 for name, array in tensors.items()):
         return "a model of videos, whose convolutions have a third axis"
     return None

@@ -60,7 +60,6 @@ TRANSFORMERS = {
     "dpt": "DPTForSemanticSegmentation",
     "mask2former": "Mask2FormerForUniversalSegmentation",
     "eomt": "EomtForUniversalSegmentation",
-    "vjepa2": "VJEPA2Model",
     "vilt": "ViltModel",
 }
 _FEW = 32  # names

@@ -43,6 +43,16 @@ def test_a_run_on_clips_is_used_and_begun_from(overrides, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params["blocks_0"], classifier.params["blocks_0"])
 
 
+@pytest.mark.slow
+def test_the_encoder_of_v_jepa_2_is_trained_to_classify_clips(overrides, tmp_path):
+    changes = {**SMALL, "model.name": "VJEPA2", "model.width": "12"}
+    fit(load_config(CONFIG, overrides(changes)), tmp_path / "run")
+    classifier = load_model(tmp_path / "run")
+    assert classifier.preprocessing.shape == (8, 32, 32, 1)
+    [answer] = classifier(np.zeros((1, 8, 20, 20, 3), np.uint8))
+    assert len(answer) == 4 and np.isfinite(list(answer)).all()
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

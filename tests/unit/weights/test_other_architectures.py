@@ -36,7 +36,6 @@ CALLED = {
     "NesT": "timm nest_tiny",
     "PiT": "timm pit_ti_224",
     "CoaT": "timm coat_tiny",
-    "V-JEPA 2": "transformers vjepa2",
     "MViT": "timm mvitv2_tiny, torchvision video.mvit_v1_b, torchvision video.mvit_v2_s",
     "Twins": "timm twins_pcpvt_small, timm twins_svt_small",
     "DaViT": "timm davit_tiny",

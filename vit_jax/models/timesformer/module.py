@@ -47,6 +47,7 @@ from vit_jax.models.layers.mlp import Activation
 from vit_jax.models.layers.norm import LayerNorm, NormType, make_norm
 from vit_jax.models.layers.patch_embed import PatchEmbed
 from vit_jax.models.layers.residual import drop_path_rates
+from vit_jax.models.layers.tubelets import count_steps, join_frames
 from vit_jax.models.positions.tables import PositionTable, ResizeMethod, resize_positions
 from vit_jax.models.timesformer.attention import DividedBlock, FrameAttention, TimeBranch
 
@@ -151,8 +152,8 @@ class TimeSformer(AttentionClassifier):
             type(self).__name__, tuple(images.shape[2:4]), pair(self.patch_size)
         )
         batch, frames = images.shape[:2]
-        steps = _steps(type(self).__name__, frames, self.tubelet_size)
-        x = self.patch_embed(self._tubelets(images))
+        steps = count_steps(type(self).__name__, frames, self.tubelet_size)
+        x = self.patch_embed(join_frames(images, self.tubelet_size))
         grid = tuple(x.shape[1:3])
         positions = resize_positions(
             self.pos_embed, self.built_grid, grid, prefix=1, kernel=self.pos_resize
@@ -174,16 +175,6 @@ class TimeSformer(AttentionClassifier):
         self, x: Float[Array, "clips tokens width"], train: bool
     ) -> Float[Array, "clips tokens width"]:
         return self.pos_dropout(x, deterministic=not train)
-
-    def _tubelets(
-        self, images: Float[Array, "batch frames height width channels"]
-    ) -> Float[Array, "frames height width channels"]:
-        """Return one image for each time step, with the channels of its frames side by side."""
-        batch, _, height, width, channels = images.shape
-        if self.tubelet_size > 1:
-            images = images.reshape(batch, -1, self.tubelet_size, height, width, channels)
-            images = jnp.moveaxis(images, 2, 4)
-        return images.reshape(-1, height, width, self.tubelet_size * channels)
 
     def _block(self, number: int) -> Factory:
         """Return the factory of a block."""
@@ -282,16 +273,6 @@ class TimeSformer(AttentionClassifier):
         return tables
 
 
-def _steps(where: str, frames: int, tubelet: int) -> int:
-    """Return the number of time steps of some frames; ValueError if tubelets do not fill them."""
-    if frames % tubelet or not frames:
-        raise ValueError(
-            f"{where}: clips of {frames} frames cannot be cut into tubelets of {tubelet}; the "
-            f"nearest valid numbers of frames are {validation.nearest_multiples(frames, tubelet)}."
-        )
-    return frames // tubelet
-
-
 def _check_fields(model: TimeSformer) -> None:
     """Raise ValueError for fields that are invalid or do not fit each other."""
     name = type(model).__name__
@@ -300,6 +281,6 @@ def _check_fields(model: TimeSformer) -> None:
         validation.check_hidden(name, "mlp_ratio", model.mlp_ratio, model.width)
     validation.check_patches_fit(name, pair(model.image_size), pair(model.patch_size))
     validation.check_multiple(name, "width", model.width, "heads", model.heads)
-    steps = _steps(name, model.num_frames, model.tubelet_size)
+    steps = count_steps(name, model.num_frames, model.tubelet_size)
     height, width = model.built_grid
     validation.check_tokens(name, (steps * height, width))

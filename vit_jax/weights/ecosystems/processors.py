@@ -62,12 +62,20 @@ DEFAULTS = {
         "size": _SHORTEST,
         **_CENTRE,
     },
+    "VJEPA2": {
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+        "resample": 2,
+        "size": {"shortest_edge": 292},
+        "do_center_crop": True,
+        "crop_size": {"height": 256, "width": 256},
+    },
     "DPT": {**_HALF, "resample": 3, "size": {"height": 384, "width": 384}},
     "Siglip": {**_HALF, "resample": 3, "size": _SQUARE},
     _NAFLEX: {**_HALF, "resample": 2, "patch_size": 16, "max_num_patches": 256},
 }
 # For these processors one number is the shorter side, for the others a square.
-_NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip", "VideoMAE")
+_NOT_SQUARE = ("Bit", "CLIP", "ConvNext", "Siglip", "VideoMAE", "VJEPA2")
 OF_MODELS = {
     "vit": "ViT",
     "vit_mae": "ViT",
@@ -87,6 +95,7 @@ OF_MODELS = {
     "pvt_v2": "Pvt",
     "segformer": "Segformer",
     "timesformer": "VideoMAE",
+    "vjepa2": "VJEPA2",
     "dpt": "DPT",
     "depth_anything": "DPT",
     **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),

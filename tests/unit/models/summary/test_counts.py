@@ -176,6 +176,11 @@ OF_FAMILIES = {
     "TimeSformer-B/16": (121_566_352, 195_830_280_192),
     "TimeSformer-B/16-HR": (122_024_080, 1_702_685_650_944),
     "TimeSformer-B/16-L": (121_633_936, 2_379_856_982_016),
+    # the encoder of transformers' `VJEPA2Model` on the meta device, and torch's FlopCounter halved
+    "V-JEPA2-L/16": (303_885_312, 5_785_320_947_712),
+    "V-JEPA2-H/16": (631_648_000, 10_667_625_021_440),
+    "V-JEPA2-g/16": (1_012_173_952, 15_844_671_225_856),
+    "V-JEPA2-g/16-384": (1_012_173_952, 56_910_598_373_376),
     # transformers' `Siglip2VisionModel` with a classifier of 1000 classes
     "NaFlexViT-B/16": (92_930_304 + 769 * 1000, None),
     "NaFlexViT-So400m/16": (427_888_064 + 1153 * 1000, None),
