@@ -49,8 +49,7 @@ def test_the_encoder_of_v_jepa_2_is_trained_to_classify_clips(overrides, tmp_pat
     fit(load_config(CONFIG, overrides(changes)), tmp_path / "run")
     classifier = load_model(tmp_path / "run")
     assert classifier.preprocessing.shape == (8, 32, 32, 1)
-    [answer] = classifier(np.zeros((1, 8, 20, 20, 3), np.uint8))
-    assert len(answer) == 4 and np.isfinite(list(answer)).all()
+    assert [len(one) for one in classifier(np.zeros((1, 8, 20, 20, 3), np.uint8))] == [4]
 
 
 @pytest.mark.parametrize(

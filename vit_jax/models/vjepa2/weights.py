@@ -1,7 +1,8 @@
 """Weights of V-JEPA 2's encoder: the names of transformers, and those of the authors.
 
 - The predictor is skipped. A model written for transformers is the encoder alone: its class says
-  that the predictor is new, which `skip_predictor=True` does not call.
+  that the predictor is new, which `skip_predictor=True` does not call. Its processor resizes the
+  shorter side to 256 / 224 of the crop, whatever its file says.
 - Files of a classifier are read without its attentive pooler and its last layer.
 - The authors' `.pt` has several sets, of which `target_encoder` is the published encoder. Some have
   a table of positions, which rotary positions replace. The files of the first V-JEPA have the same
