@@ -1,9 +1,11 @@
 """One model for four tasks against a model for each, at equal steps, on scenes of digits.
 
-    python -m benchmarks.multitask --seeds=0,1,2 --steps=800 --folder=runs/multitask
+    python train.py --config=configs/dense/detection_scenes.py:backbone --workdir=runs/backbone
+    python -m benchmarks.multitask --backbone=runs/backbone --seeds=0,1,2 --steps=800
 
-All models have the backbone and the heads of configs/dense/multitask_scenes.py. A model of one task
-sees only its own data: scenes, or single digits with labels. Runs that are finished are not run
+All models have the heads of configs/dense/multitask_scenes.py, and begin with the same trained
+backbone. A model of one task sees only its own data, and in each step as many images of it as the
+model of all tasks: 24 scenes, or 8 single digits with labels. Runs that are finished are not run
 again. Printed are the test metrics, their differences, and the numbers of parameters.
 """
 
@@ -17,6 +19,7 @@ from vit_jax.runs import RunDir
 from vit_jax.training import fit
 
 CONFIG = "dense/multitask_scenes"
+SCENES, DIGITS = 24, 8  # in a step, on average of the model of all tasks
 # The metric of each head, and whether more is better.
 METRICS = {
     "classification": ("accuracy", True),
@@ -27,16 +30,23 @@ METRICS = {
 FURTHER = (("depth", "abs_rel"), ("detection", "ap"))
 
 
-def run(folder: Path, name: str, seed: int, steps: int) -> dict[str, float]:
-    """Return the test metrics of a run with one head, or with all for "all"; train it if needed."""
+def run(folder: Path, name: str, seed: int, steps: int, backbone: str) -> dict[str, float]:
+    """Return the test metrics of a run with one head, or with all for "all"; train it if needed.
+
+    backbone: folder of the run that it begins with.
+    """
     workdir = folder / f"{name}_{seed}_{steps}"
     changes = {"seed": seed, "duration": f"{steps} steps", "log.every": "200 steps"}
-    changes |= dict.fromkeys(("evaluate.every", "checkpoint.every"), f"{steps} steps")
+    changes |= {"evaluate.every": "100%", "checkpoint.every": "25%", "init_from": backbone}
     config = load_config(CONFIG, changes)
+    if name != "all":
+        config.objective.weights = ""
     if name == "classification":
         config.dataset, config.model.task_heads = "digits", {}
+        config.batch_size = DIGITS
     elif name != "all":
-        config.dataset, config.data.labels = "scenes:digits", False
+        config.dataset, config.data.labels = "scenes:digits:20000", False
+        config.batch_size = SCENES
         heads = config.model.task_heads.to_dict()
         config.model.task_heads = {name: heads[name]}
     result = RunDir(workdir).result() if workdir.is_dir() else None
@@ -55,13 +65,14 @@ def parameters(folder: Path, name: str, seed: int, steps: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--backbone", required=True, help="folder of a run")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--folder", type=Path, default=Path("runs/multitask"))
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     found = {
-        name: [run(given.folder, name, seed, given.steps) for seed in seeds]
+        name: [run(given.folder, name, seed, given.steps, given.backbone) for seed in seeds]
         for name in ("all", *METRICS)
     }
     print(f"{given.steps} steps, seeds {given.seeds}, in percent")

@@ -22,11 +22,13 @@ FIGURES = {
     "06_inside_a_training_run": 2,
     "07_masked_autoencoder": 4,
     "08_images_and_texts": 4,
+    "09_segmentation": 4,
 }
 
 # Those that train their own models, with or without a run, and have their own test below.
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
 OWN_MODELS |= {"07_masked_autoencoder", "08_images_and_texts"}
+OWN_MODELS |= {"09_segmentation"}
 
 # Two run with the slow tests: this one on a run that is there, the first without.
 WHEN = {"02_attention": pytest.mark.slow}
@@ -151,6 +153,15 @@ def test_the_notebook_of_images_and_texts_reads_digits_by_unseen_sentences(execu
     by_sentences = re.search(r"([\d.]+) %   the mean of the held-out ones", printed(outputs))
     # The same images by the same sentences, once in training and once here.
     assert abs(float(by_sentences[1]) - float(shares["zero_shot_accuracy"])) < 1
+
+
+@pytest.mark.long
+def test_the_notebook_of_segmentation_finds_which_digit_a_pixel_belongs_to(execute):
+    outputs = execute(ROOT / "notebooks/09_segmentation.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["09_segmentation"]
+    shares = dict(re.findall(r"^(\w+) +([\d.]+) %$", printed(outputs), re.M))
+    # docs/results/scenes.md: 8.1 % for ground alone, 10.8 % for the nearest training scene.
+    assert float(shares["mean_iou"]) > 30
 
 
 @pytest.mark.long

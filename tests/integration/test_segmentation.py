@@ -28,10 +28,10 @@ SMALL = {
 
 TINY = {
     "model.image_size": "32",
-    "model.backbone_fields.width": "8",
-    "model.backbone_fields.depth": "1",
-    "model.backbone_fields.heads": "1",
-    "model.decoder_heads": "1",
+    "model.backbone_fields.widths": "(8, 8)",
+    "model.backbone_fields.depths": "(1, 1)",
+    "model.backbone_fields.stem_width": "8",
+    "model.decoder_width": "8",
 }
 
 
