@@ -47,8 +47,8 @@ MUTATIONS = (
         "table-class-order",
         "classes of a table are numbered as they come, differently for a sorted copy",
         "data/sources/manifest/listing.py",
-        'or sorted({name for names in splits["train"].values() for name in names})',
-        'or list({name: 0 for names in splits["train"].values() for name in names})',
+        'or sorted({n for path, of in splits["train"].items() for n in shares.get(path, of)})',
+        'or list({n: 0 for path, of in splits["train"].items() for n in shares.get(path, of)})',
         "unit/data/sources/manifest/test_listing.py -k 'csv_as or order'",
     ),
     Mutation(

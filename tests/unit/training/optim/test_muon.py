@@ -138,6 +138,7 @@ MATRICES = {
     "NaFlexViT-B/16": ({"depth": 1}, 12 * 768**2),
     # Attention in time and in space, and the layer between them.
     "TimeSformer-B/16": ({"depth": 1}, (4 + 4 + 1 + 8) * 768**2),
+    "V-JEPA2-L/16": ({"depth": 1}, (4 + 8) * 1024**2),
     "Mixer-S/32": ({"depth": 2}, 2 * (2 * 49 * 256 + 2 * 512 * 2048)),
     "Swin-T": ({}, 12 * (2 * 96**2 + 2 * 192**2 + 6 * 384**2 + 2 * 768**2)),
     "PVT-Tiny": (  # the reduction by r is a convolution of r^2 w^2
