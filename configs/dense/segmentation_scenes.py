@@ -25,7 +25,10 @@ def get_config():
     config.model.update(name="Segmentation", image_size=64, decoder="mlp", decoder_width=64)
     config.model.update(backbone_name="ResNet", decoder_dropout=0.0)
     config.model.backbone_fields = {
-        **{"depths": (2, 2, 2), "widths": (32, 64, 128), "block": "basic", "stem_width": 16},
+        "depths": (2, 2, 2),
+        "widths": (32, 64, 128),
+        "block": "basic",
+        "stem_width": 16,
     }
     config.optimizer.update(learning_rate=2e-3, weight_decay=0.05)
     config.batch_size = 32

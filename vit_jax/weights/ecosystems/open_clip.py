@@ -76,7 +76,7 @@ class Settings:
 
     @property
     def has_prefix(self) -> bool:
-        """Whether names of the text tower begin with `text.`."""
+        """True if names of the text tower begin with `text.`."""
         return bool(self.model.get("custom_text"))
 
     @property

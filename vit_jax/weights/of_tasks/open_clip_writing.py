@@ -4,7 +4,6 @@ The image tower is CLIP's own, or one of timm, under `visual.trunk.`. The file's
 is written again as long as the same model is read with it.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,17 +51,16 @@ def write_open_clip(folder: Path, found: TaskWeights) -> Path:
 
 def _as_in_file(config: Mapping[str, Any], found: TaskWeights) -> dict[str, np.ndarray] | None:
     """Return the tensors for the configuration of the file; None if it is of another model now."""
-    heads = getattr(found.model, "heads", None)
-    hints = Hints(heads=heads if type(heads) is int else None)
-    hints = dataclasses.replace(hints, text_heads=found.fields["text_heads"])
+    heads = getattr(found.model, "heads", None)  # a tuple where each stage or block has its own
+    heads = heads if type(heads) is int else None
+    hints = Hints(heads=heads, text_heads=found.fields["text_heads"])
     content = {"open_clip": config}
     try:
         tensors = _tensors(open_clip.Settings.of(content), found)
         again, _ = towers_of_tensors(tensors, content, hints)
     except UserError:
         return None
-    facts = (_facts(one) for one in (again, found))
-    return tensors if next(facts) == next(facts) else None
+    return tensors if _facts(again) == _facts(found) else None
 
 
 def _facts(found: TaskWeights) -> tuple[Any, ...]:
