@@ -180,7 +180,7 @@ def check_inputs(
             raise UserError(
                 f"{where} has no labels, but {wanted_by} needs them: {source.why_unlabelled}"
             )
-        if found is None and wanted.kind == "text":
+        if found is None and name == "text":
             raise UserError(
                 f"{where} has no captions, but {wanted_by} needs them; use a file with a column"
                 " 'caption' (csv:PATH, jsonl:PATH), or captions:DATASET, which makes them of the"

@@ -108,7 +108,7 @@ def open_run(
     )
     record.check_classes(config.dataset, experiment.train_source, folder.path)
     if other is not None:
-        inputs = experiment.task.inputs.items()
+        inputs = experiment.evaluators[0].inputs.items()
         texts = {name: feature for name, feature in inputs if feature.kind == "text"}
         check_inputs(texts, other, wanted_by=f"the task {config.task}")
     return OpenedRun(folder, experiment, other)

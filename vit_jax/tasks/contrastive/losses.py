@@ -96,6 +96,23 @@ def sigmoid_losses(
     return jnp.where(mask, _by_pieces(losses, images, groups, rows), 0)
 
 
+def wrong_text_losses(
+    images: Vectors, texts: Vectors, wrong: Vectors, scale: Number
+) -> Float[Array, " batch"]:
+    """Return for each image the cross-entropy of choosing its text of two, in nats.
+
+    The other one is a text that is wrong for this image alone, written for it, such as its caption
+    with two words exchanged: a hard negative (Yuksekgonul et al. 2023, "When and Why
+    Vision-Language Models Behave like Bags-of-Words, and What to Do About It?", section 4, who add
+    it to the softmax over the batch).
+
+    Args:
+        images, texts, wrong: of length 1, in the same order.
+        scale: factor of the cosines.
+    """
+    return jax.nn.softplus(scale * jnp.sum(images * (wrong - texts), axis=1))
+
+
 def capped_scale(log_scale: Number, most: float = 100.0) -> Float[Array, ""]:
     """Return `exp(log_scale)`, but at most `most`; the gradient is that of the value itself.
 

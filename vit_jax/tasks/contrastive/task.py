@@ -5,6 +5,7 @@
 - All images of the global batch are compared with all its texts, so accumulation is refused.
 - With `freeze_image` the image tower is no parameter of the run (LiT, Zhai et al. 2022): it keeps
   its bits, and costs neither gradients nor moments. `init_from` says what it is.
+- With `wrong_texts` each image has to tell its caption from a wrong one that the data give with it.
 - With `patch_dropout` the image tower sees a part of the patches in training (FLIP).
 - Held-out images are classified by texts of the class names, with templates that no caption of the
   training data has.
@@ -41,6 +42,7 @@ from vit_jax.tasks.contrastive.losses import (
     normalized,
     sigmoid_losses,
     softmax_losses,
+    wrong_text_losses,
 )
 from vit_jax.tasks.contrastive.start import check_start, read_both
 from vit_jax.tasks.masked.random_masks import mask_noise
@@ -72,6 +74,8 @@ class Contrastive(Task):
         has them.
     shared_targets: whether all texts of one caption in a batch are answers of all its images; if
         not, an image has one answer, and an equal caption is a wrong one.
+    wrong_texts: weight of the loss by which an image tells its text from `wrong_text`, ids of the
+        same shape that the data give; one that is equal to the text is none. 0: not asked for.
     max_scale: cap of the softmax's scale; the sigmoid's has none.
     vocabulary, length: numbers of tokens, of the data's tokenizer.
     prompts: ids of texts for each class; empty: the images are not classified.
@@ -93,6 +97,7 @@ class Contrastive(Task):
     patch_dropout: float = 0.0
     start_text: bool = True
     shared_targets: bool = True
+    wrong_texts: float = 0.0
     max_scale: float = 100.0
     vocabulary: int = 49_408
     length: int = 77
@@ -109,6 +114,8 @@ class Contrastive(Task):
             raise ValueError(f"embed_width = {self.embed_width} must be a whole number from 1")
         if not self.max_scale > 0:
             raise ValueError(f"max_scale = {self.max_scale} must be above 0")
+        if not 0 <= self.wrong_texts < math.inf:
+            raise ValueError(f"wrong_texts = {self.wrong_texts} must be a weight from 0")
         if not 0 <= self.patch_dropout < 1:
             raise ValueError(
                 f"patch_dropout = {self.patch_dropout} must be a share from 0 to below 1"
@@ -148,8 +155,10 @@ class Contrastive(Task):
 
     @property
     def inputs(self) -> dict[str, Feature]:
-        """The image and its caption."""
-        return {"image": IMAGE, "text": Feature("text", (self.length,))}
+        """The image and its caption, and the wrong one if it is asked for."""
+        text = Feature("text", (self.length,))
+        pair = {"image": IMAGE, "text": text}
+        return {**pair, "wrong_text": text} if self.wrong_texts else pair
 
     @property
     def monitor(self) -> tuple[str, str]:
@@ -222,9 +231,17 @@ class Contrastive(Task):
     # ------------------------------------------------------------------------------- learning
 
     def loss(self, variables, batch, rng, *, train):
-        """Return the sums of the loss of each pair; the metric `scale` is that of the cosines."""
+        """Return the sums of the loss of each pair; the metric `scale` is that of the cosines.
+
+        With wrong texts in the batch `told_apart` is the share of images that are nearer their own.
+        """
         images, state = self.image_vectors(variables, batch["image"], rng, train=train)
-        texts = self.text_vectors(variables, batch["text"], rng, train=train)
+        with_wrong = self.wrong_texts > 0 and "wrong_text" in batch
+        texts = (
+            jnp.concatenate([batch["text"], batch["wrong_text"]]) if with_wrong else batch["text"]
+        )
+        texts = self.text_vectors(variables, texts, rng, train=train)
+        texts, wrong = texts[: len(images)], texts[len(images) :]
         groups = equal_rows(batch["text"]) if self.shared_targets else None
         shared = {"mask": batch.get("mask"), "groups": groups}
         learned = variables["params"]["logits"]
@@ -234,7 +251,13 @@ class Contrastive(Task):
         else:
             scale = jnp.exp(learned["scale"])
             losses = sigmoid_losses(images, texts, scale, learned["bias"], **shared)
-        return self.summed(losses, batch, state, scale=jnp.full(len(losses), scale))
+        metrics = {"scale": jnp.full(len(losses), scale)}
+        if with_wrong:
+            differ = jnp.any(batch["text"] != batch["wrong_text"], axis=1)
+            found = wrong_text_losses(images, texts, wrong, scale)
+            losses += self.wrong_texts * jnp.where(differ, found, 0)
+            metrics["told_apart"] = jnp.where(differ, found < math.log(2), True)
+        return self.summed(losses, batch, state, **metrics)
 
     @property
     def patches(self) -> int:

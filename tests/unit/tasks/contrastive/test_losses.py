@@ -1,5 +1,6 @@
 """Contrastive losses: by arithmetic, by optax, in pieces, with padding, and on eight devices."""
 
+import math
 from functools import partial
 
 import jax
@@ -187,6 +188,15 @@ def test_eight_devices_find_what_one_finds():
 
 
 # ----------------------------------------------------------------------------- scale and vectors
+
+
+def test_a_wrong_text_costs_what_choosing_of_two_costs():
+    images = jnp.array([[1.0, 0], [1, 0], [0, 1]])
+    texts = jnp.array([[1.0, 0], [0, 1], [0, 1]])
+    wrong = jnp.array([[0.0, 1], [1, 0], [0, 1]])
+    # The logits are (ln 3, 0), (0, ln 3) and equal: the right one has 3, 1 and 2 of 4.
+    losses = eager.wrong_text_losses(images, texts, wrong, math.log(3))
+    np.testing.assert_allclose(losses, np.log([4 / 3, 4, 2]), rtol=1e-6)
 
 
 def test_the_scale_has_a_cap_from_which_it_can_fall_again():

@@ -75,6 +75,22 @@ def test_the_loss_is_that_of_the_vectors_of_both_towers(task, variables, batch):
     np.testing.assert_allclose(metrics["scale"] / weight, 1 / 0.07, rtol=1e-5)
 
 
+def test_a_wrong_text_that_differs_adds_to_the_loss_of_its_image(task, variables, batch):
+    task = dataclasses.replace(task, wrong_texts=2.0)
+    assert set(task.inputs) == {"image", "text", "wrong_text"}
+    wrong = jnp.array([[1, 3, 5], [1, 3, 5], [1, 4, 5], [1, 1, 5]])  # the second is the text itself
+    without = loss_of(dataclasses.replace(task, wrong_texts=0.0), variables, batch)
+    found = loss_of(task, variables, {**batch, "wrong_text": wrong})
+    images, texts = map(np.asarray, vectors_of(task, variables, batch))
+    others = np.asarray(vectors_of(task, variables, {**batch, "text": wrong})[1])
+    right, mistaken = ((images * x).sum(1) / 0.07 for x in (texts, others))
+    losses = np.log1p(np.exp(mistaken - right))[[0, 2]]  # the fourth is padding
+    np.testing.assert_allclose(found.total - without.total, 2 * losses.sum(), rtol=1e-3)
+    assert found.metrics["told_apart"] == 1 + (right > mistaken)[[0, 2]].sum()
+    judged = task.loss(variables, batch, jax.random.key(0), train=False)
+    assert "told_apart" not in judged.metrics  # held-out data need no wrong texts
+
+
 def test_the_sigmoid_has_a_bias_and_the_scale_of_its_paper(task, batch):
     sigmoid = dataclasses.replace(task, kind="sigmoid")
     variables = jax.jit(sigmoid.init)(jax.random.key(0), batch)
@@ -155,6 +171,7 @@ def test_wrong_fields_are_one_sentence(task):
     for change, said in (
         ({"kind": "hinge"}, "kind = 'hinge' must be one of softmax, sigmoid"),
         ({"embed_width": 0}, "embed_width = 0 must be a whole number from 1"),
+        ({"wrong_texts": -1.0}, r"wrong_texts = -1\.0 must be a weight from 0"),
         ({"max_scale": 0.0}, r"max_scale = 0\.0 must be above 0"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -166,6 +183,7 @@ def test_wrong_fields_are_one_sentence(task):
     [
         ({"accumulate_steps": "2"}, "accumulate_steps = 2 .*depends on the whole batch"),
         ({"dataset": "digits"}, "digits has no captions.*captions:DATASET"),
+        ({"objective.wrong_texts": "1"}, "gives no 'wrong_text' .*the task contrastive needs"),
         ({"objective.freeze_image": "true"}, "it is untrained; name a trained one"),
     ],
 )

@@ -2,7 +2,8 @@
 
     source = open_source("compositions:digits", "train")
     source[0]               # {"image": uint8 (16, 32, 1), "text": int32 (length,)}
-                            # such as "a large bright 3 left of a small 7"
+                            # such as "a large bright 3 left of a small 7", and "wrong_text",
+                            # such as "a large bright 3 right of a small 7"
     open_source("compositions:digits:100000:1", "train")    # as many as you like, another seed
 
 - Two different digits stand side by side; each is large or small, and bright or dim. That makes
@@ -11,6 +12,8 @@
   one of the four looks (`has_new_look`). But every digit is in both places, and has each of the
   four adjectives. The splits `new_pairs` and `new_looks` show what training lacks, `test` what it
   has.
+- `wrong_text` is the caption with "left" and "right" exchanged, for tasks that learn from a hard
+  negative. It is the caption itself where the exchanged one describes a pair that training lacks.
 - Training images consist of training digits, those of all other splits of test digits.
 - An image is a function of (split, seed, number): nothing is stored.
 """
@@ -49,6 +52,7 @@ TEMPLATES = (
     "a {left} on the left",
     "a {right} on the right",
 )
+_OF_BOTH = (0, 1)  # places of those that name both digits
 NAMED = 0.75  # probability that a caption names an adjective
 
 
@@ -145,6 +149,12 @@ _SHOWN = {
 }
 
 
+def exchanged(caption: str) -> str:
+    """Return a caption with "left" and "right" exchanged, which is wrong for its image."""
+    other = {"left": "right", "right": "left"}
+    return " ".join(other.get(word, word) for word in caption.split())
+
+
 def open_compositions(argument: str, open_split: Open) -> Dataset:
     """Return the dataset of `digits`, `digits:COUNT` or `digits:COUNT:SEED`.
 
@@ -177,6 +187,7 @@ def open_compositions(argument: str, open_split: Open) -> Dataset:
         features={
             "image": Feature("image"),
             "text": Feature("text", (tokenizer.length,)),
+            "wrong_text": Feature("text", (tokenizer.length,)),
         },
         version=f"{VERSION} {seed}",
         tokenizer=tokenizer,
@@ -235,10 +246,14 @@ class ComposedImages(Sequence[Example]):
     def __getitem__(self, index: int) -> Example:
         random = self._random(index)
         what = self.shown[random.randint(len(self.shown))]
-        caption = what.caption(random.randint(len(TEMPLATES)), random.random_sample(4) < NAMED)
+        template = random.randint(len(TEMPLATES))
+        caption = what.caption(template, random.random_sample(4) < NAMED)
         halves = [self._draw(thing, random) for thing in what]
         image = np.concatenate(halves, axis=1)[..., None]
-        return {"image": image, "text": self.tokenizer.encode(caption)[0]}
+        lacking = template in _OF_BOTH and Composition(what.right, what.left).has_new_pair
+        wrong = caption if lacking else exchanged(caption)
+        text, wrong_text = self.tokenizer.encode([caption, wrong])
+        return {"image": image, "text": text, "wrong_text": wrong_text}
 
     def composition(self, index: int) -> Composition:
         """Return what an image shows."""

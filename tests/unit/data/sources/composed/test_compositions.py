@@ -14,6 +14,7 @@ from vit_jax.data.sources.composed.compositions import (
     TEMPLATES,
     Composition,
     Thing,
+    exchanged,
     open_compositions,
 )
 from vit_jax.errors import UserError
@@ -95,6 +96,29 @@ def test_a_picture_shows_what_its_caption_says(dataset):
             sums.setdefault(("light", thing.bright), []).append(part.max())
     assert max(sums["size", False]) < 10 < np.mean(sums["size", True])
     assert max(sums["light", False]) <= 128 < min(sums["light", True])
+
+
+def test_wrong_texts_exchange_the_places_but_never_tell_of_a_pair_that_training_lacks(dataset):
+    assert exchanged("a large 3 left of a small 7") == "a large 3 right of a small 7"
+    assert exchanged("a small 7 on the right") == "a small 7 on the left"
+    pictures = dataset.splits["train"]
+    words = pictures.tokenizer
+    lacking = {
+        what.caption(template, named)
+        for what in COMPOSITIONS
+        if what.has_new_pair
+        for template in (0, 1)
+        for named in itertools.product((False, True), repeat=4)
+    }
+    lacking = {tuple(ids) for ids in words.encode(sorted(lacking)).tolist()}
+    same = 0
+    for index in range(50):
+        example = pictures[index]
+        text, wrong = (tuple(example[name].tolist()) for name in ("text", "wrong_text"))
+        assert wrong not in lacking
+        same += text == wrong
+        assert text == wrong or sum(a != b for a, b in zip(text, wrong, strict=True)) == 1
+    assert 0 < same < 15
 
 
 def test_pictures_are_the_same_each_time_and_differ_by_seed_and_split(dataset, data_dir):
