@@ -1,4 +1,4 @@
-"""The configs of depth: the published recipe, and scenes."""
+"""The configs of depth: the published config, and scenes."""
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from vit_jax.models.summary.cost import cost
 from vit_jax.training.setup.build import build
 
 SCENES = ROOT / "configs" / "dense" / "depth_scenes.py"
-RECIPE = ROOT / "configs" / "dense" / "dpt_nyu.py"
+PUBLISHED = ROOT / "configs" / "dense" / "dpt_nyu.py"
 SHORT = {**TWO_STEPS, "data.train": "train"}
 SMALL = {
     "precision": "float32",
@@ -35,8 +35,8 @@ UNREAD = {"backbone/norm", "neck/fuse_3/unit1", "backbone/patch_embed/stages_"}
 
 
 @pytest.mark.slow
-def test_two_updates_of_the_published_recipe_change_every_leaf_that_is_read(data_dir):
-    config = load_config(str(RECIPE), {**SHORT, **SMALL, "data.dir": data_dir})
+def test_two_updates_of_the_published_config_change_every_leaf_that_is_read(data_dir):
+    config = load_config(str(PUBLISHED), {**SHORT, **SMALL, "data.dir": data_dir})
     experiment = build(config)
     state, step = experiment.initial_state(), experiment.train_step()
     before = jax.device_get(state.params)
@@ -54,22 +54,22 @@ def test_two_updates_of_the_published_recipe_change_every_leaf_that_is_read(data
     assert int(state.nonfinite_steps.total) == 0
 
 
-def test_the_recipe_is_the_authors():
-    config = load_config(str(RECIPE))
+def test_the_published_config_is_the_authors():
+    config = load_config(str(PUBLISHED))
     assert config.model.scale_shift == (0.000305, 0.1378)  # of their run_monodepth.py
     assert (config.objective.max_depth, config.objective.crop) == (10.0, "eigen")
     assert config.optimizer.lr_multipliers == (("backbone/.*", 0.1),)
-    assert "python train.py --config=configs/dense/dpt_nyu.py" in RECIPE.read_text()
+    assert "python train.py --config=configs/dense/dpt_nyu.py" in PUBLISHED.read_text()
 
 
 @pytest.mark.slow
-def test_the_recipe_says_what_its_model_costs():
-    config = load_config(str(RECIPE))
+def test_the_published_config_says_what_its_model_costs():
+    config = load_config(str(PUBLISHED))
     fields = {"num_classes": 0, **config.model.to_dict()}
     model = create_model(fields.pop("name"), **fields)
     found = cost(model)
     said = f"{found.parameters:,} parameters, {found.macs / 1e9:.0f} GMACs"
-    assert said in RECIPE.read_text()
+    assert said in PUBLISHED.read_text()
 
 
 def test_the_config_of_scenes_says_what_it_costs_and_reaches():

@@ -1,4 +1,4 @@
-"""Recipes of detection take two updates of a small model on scenes."""
+"""Configs of detection take two updates of a small model on scenes."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Segmentation from the config to the command line, and the published recipe."""
+"""Segmentation from the config to the command line, and the published config."""
 
 import json
 
@@ -18,7 +18,7 @@ from vit_jax.runs import RunDir
 from vit_jax.training import fit
 from vit_jax.training.setup.build import build
 
-RECIPE = ROOT / "configs" / "dense" / "segformer_b0_ade20k.py"
+PUBLISHED = ROOT / "configs" / "dense" / "segformer_b0_ade20k.py"
 SMALL = {
     "model.image_size": "64",
     "model.backbone_fields.depths": "(1, 1, 1, 1)",
@@ -88,8 +88,8 @@ def test_a_run_starts_from_the_backbone_of_another(run, data_dir):
 
 
 @pytest.mark.slow
-def test_two_updates_of_the_published_recipe_change_every_leaf(data_dir):
-    config = load_config(str(RECIPE), {**TWO_STEPS, **SMALL, "data.dir": data_dir})
+def test_two_updates_of_the_published_config_change_every_leaf(data_dir):
+    config = load_config(str(PUBLISHED), {**TWO_STEPS, **SMALL, "data.dir": data_dir})
     experiment = build(config)
     state, step = experiment.initial_state(), experiment.train_step()
     before = jax.device_get(state.params)
@@ -102,8 +102,8 @@ def test_two_updates_of_the_published_recipe_change_every_leaf(data_dir):
     assert int(state.nonfinite_steps.total) == 0
 
 
-def test_the_recipe_has_the_lengths_and_rates_of_its_authors():
-    config = load_config(str(RECIPE))
+def test_the_published_config_has_the_lengths_and_rates_of_its_authors():
+    config = load_config(str(PUBLISHED))
     assert (config.batch_size, config.duration, config.schedule.warmup) == (
         16,
         "160_000 steps",
@@ -113,6 +113,6 @@ def test_the_recipe_has_the_lengths_and_rates_of_its_authors():
     assert config.model.backbone_fields.to_dict() == {"drop_path": 0.1}
     fields = {"num_classes": 150, **config.model.to_dict()}
     model = create_model(fields.pop("name"), **fields)
-    text = RECIPE.read_text().split('"""')[1]
+    text = PUBLISHED.read_text().split('"""')[1]
     assert f"{cost(model).parameters:,} parameters" in text
     assert "python train.py --config=configs/dense/segformer_b0_ade20k.py" in text
