@@ -13,6 +13,7 @@ fashion_labels, fashion_captions    the same pair for Fashion-MNIST
 compositions       images of two digits, from the image tower of digits_captions; the right
                    caption is to be told from wrong ones, for combinations of the training and
                    for others
+compositions_plain    the same without wrong texts, trained for twice as long
 
 The seed determines initial parameters and the order of the images. The last step counts, whatever
 it is. Prints the tables of docs/results/language.md. Finished runs are reused.
@@ -54,7 +55,7 @@ class Arm:
 
     title: str
     config: str
-    epochs: int
+    epochs: float
     metric: str = "zero_shot_accuracy"
     options: tuple[str, ...] = ()
     starts_from: str = ""
@@ -85,9 +86,15 @@ ARMS = {
     "compositions": Arm(
         "compositions",
         "configs/language/compositions.py",
-        4,
-        "",
+        1.6,
         options=("--config.objective.start_text=False",),
+        starts_from="digits_captions",
+    ),
+    "compositions_plain": Arm(
+        "compositions, without wrong texts, twice as long",
+        "configs/language/compositions.py",
+        3.2,
+        options=("--config.objective.start_text=False", "--config.objective.wrong_texts=0"),
         starts_from="digits_captions",
     ),
 }
@@ -96,6 +103,7 @@ _SHOWN = {
     "new_pairs": "new pairs of digits",
     "new_looks": "new looks of a digit",
 }
+_JUDGED = {"compositions": "", "compositions_plain": "without wrong texts, twice as long: "}
 WRONG = ("places", "sizes", "lights", "digit")
 CHANCES = {  # in percent
     "right of 5": 100 / (1 + len(WRONG)),
@@ -146,15 +154,15 @@ class Study:
         """Return the time of the processors that a run took."""
         return json.loads((self.run(name, seed).path / "seconds.json").read_text())["cpu"] / 60
 
-    def judge(self, seed: int, split: str) -> dict[str, float]:
+    def judge(self, name: str, seed: int, split: str) -> dict[str, float]:
         """Return in percent how often a run finds the right captions of a split's images."""
-        towers = load(self.run("compositions", seed).path)
-        pictures = open_compositions("digits", open_source).splits[split]
+        towers = load(self.run(name, seed).path)
+        source = open_compositions("digits", open_source).splits[split]
         count = max(2, round(min(self.scale, 1) * COUNTS[split]))
-        images = towers.encode_image([pictures[i]["image"] for i in range(count)], 250)
+        images = towers.encode_image([source[i]["image"] for i in range(count)], 250)
         texts = towers.encode_text([what.caption() for what in COMPOSITIONS])
         places = {what: place for place, what in enumerate(COMPOSITIONS)}
-        shown = [pictures.composition(index) for index in range(count)]
+        shown = [source.composition(index) for index in range(count)]
         own = np.array([places[what] for what in shown])
         wrong = np.array([[places[what.wrong()[kind]] for kind in WRONG] for what in shown])
         return found_among(images @ texts.T, own, wrong)
@@ -210,12 +218,12 @@ def table(results: Results, minutes: Mapping[str, Sequence[float]]) -> str:
     return "\n".join(lines)
 
 
-def judged_table(judged: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """Return in Markdown what the compositions' runs find: a row for each split."""
+def judged_table(judged: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]) -> str:
+    """Return in Markdown what the compositions' runs find: a row for each arm and split."""
     lines = [f"| | {' | '.join(CHANCES)} |", "|---|" + "---:|" * len(CHANCES)]
-    for split, seeds in judged.items():
+    for (arm, split), seeds in judged.items():
         cells = [spread([found[name] for found in seeds], 1) for name in CHANCES]
-        lines.append(f"| {_SHOWN[split]} | {' | '.join(cells)} |")
+        lines.append(f"| {_JUDGED[arm]}{_SHOWN[split]} | {' | '.join(cells)} |")
     chances = [f"{chance:.2g}" for chance in CHANCES.values()]
     return "\n".join([*lines, f"| by chance | {' | '.join(chances)} |"])
 
@@ -287,14 +295,15 @@ def main() -> None:
     study = Study(options.runs, options.scale)
     results: dict[str, list[float]] = {}
     minutes: dict[str, list[float]] = {}
-    judged: dict[str, list[dict[str, float]]] = {}
+    judged: dict[tuple[str, str], list[dict[str, float]]] = {}
     for seed in options.seeds:
         for name in options.only:
             minutes.setdefault(name, []).append(study.minutes(name, seed))
-            if name == "compositions":
+            if name in _JUDGED:
                 for split in _SHOWN:
-                    judged.setdefault(split, []).append(study.judge(seed, split))
-                    print(f"{name}, seed {seed}, {split}: {judged[split][-1]}", flush=True)
+                    found = study.judge(name, seed, split)
+                    judged.setdefault((name, split), []).append(found)
+                    print(f"{name}, seed {seed}, {split}: {found}", flush=True)
                 continue
             results.setdefault(name, []).append(study.accuracy(name, seed))
             print(f"{name}, seed {seed}: {results[name][-1]:.2f} %", flush=True)
@@ -303,9 +312,9 @@ def main() -> None:
     if results:
         print("\n" + table(results, minutes))
     if judged:
-        print(
-            f"\n{judged_table(judged)}\n\nminutes of a core: {spread(minutes['compositions'], 1)}"
-        )
+        print(f"\n{judged_table(judged)}\n")
+        for name in _JUDGED.keys() & minutes.keys():
+            print(f"{name}, minutes of a core: {spread(minutes[name], 1)}")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def test_a_text_is_found_if_no_other_is_as_near():
         "first of 1,440": 50,
         "among 5 of 1,440": 100,
     }
-    lines = judged_table({"test": [found, {name: 0 for name in found}]}).splitlines()
+    arms = {("compositions", "test"): [found, {name: 0 for name in found}]}
+    lines = judged_table(arms).splitlines()
     assert lines[2].startswith("| combinations of the training | 25.0 ± 35.4 | 25.0 ± 35.4 | 50.0")
     assert lines[3] == "| by chance | 20 | 50 | 50 | 50 | 50 | 0.069 | 0.35 |"
 
