@@ -23,12 +23,13 @@ FIGURES = {
     "07_masked_autoencoder": 4,
     "08_images_and_texts": 4,
     "09_segmentation": 4,
+    "10_one_model_four_answers": 3,
 }
 
 # Those that train their own models, with or without a run, and have their own test below.
 OWN_MODELS = {"04_positions", "05_vit_versus_cnn", "06_inside_a_training_run"}
 OWN_MODELS |= {"07_masked_autoencoder", "08_images_and_texts"}
-OWN_MODELS |= {"09_segmentation"}
+OWN_MODELS |= {"09_segmentation", "10_one_model_four_answers"}
 
 # Two run with the slow tests: this one on a run that is there, the first without.
 WHEN = {"02_attention": pytest.mark.slow}
@@ -162,6 +163,16 @@ def test_the_notebook_of_segmentation_finds_which_digit_a_pixel_belongs_to(execu
     shares = dict(re.findall(r"^(\w+) +([\d.]+) %$", printed(outputs), re.M))
     # docs/results/scenes.md: 8.1 % for ground alone, 10.8 % for the nearest training scene.
     assert float(shares["mean_iou"]) > 30
+
+
+@pytest.mark.long
+def test_the_notebook_of_four_answers_has_the_same_depth_from_one_head_alone(execute):
+    outputs = execute(ROOT / "notebooks/10_one_model_four_answers.ipynb", "none")
+    assert count_figures(outputs) == FIGURES["10_one_model_four_answers"]
+    text = printed(outputs)
+    assert "the same depths as above: True" in text
+    delta1 = re.search(r"([\d.]+) %  of pixels have a depth within 25 %", text)
+    assert float(delta1[1]) > 87.8  # the median of each pixel, docs/results/scenes.md
 
 
 @pytest.mark.long
