@@ -149,7 +149,7 @@ def test_wrong_weights_are_one_sentence(task, weights):
 
 TINY = {"model.image_size": "16", "dataset": "scenes:digits:8", "batch_size": "4"}
 TINY |= {f"model.backbone_fields.{key}": str(x) for key, x in FIELDS["backbone_fields"].items()}
-TINY |= {"model.task_heads.depth.blocks": "0,0,1,1"}
+TINY |= {"model.task_heads.depth.blocks": "0,0,1,1", "objective.weights": ""}
 TINY |= dict.fromkeys(
     ("model.backbone_fields.stem_channels", "model.backbone_fields.stem_strides"), "2,2"
 )
