@@ -13,7 +13,7 @@ fashion_labels, fashion_captions    the same pair for Fashion-MNIST
 compositions       images of two digits, from the image tower of digits_captions; the right
                    caption is to be told from wrong ones, for combinations of the training and
                    for others
-compositions_plain    the same without wrong texts, trained for twice as long
+compositions_plain    the same without wrong texts
 
 The seed determines initial parameters and the order of the images. The last step counts, whatever
 it is. Prints the tables of docs/results/language.md. Finished runs are reused.
@@ -86,12 +86,12 @@ ARMS = {
     "compositions": Arm(
         "compositions",
         "configs/language/compositions.py",
-        1.6,
+        3.2,
         options=("--config.objective.start_text=False",),
         starts_from="digits_captions",
     ),
     "compositions_plain": Arm(
-        "compositions, without wrong texts, twice as long",
+        "compositions, without wrong texts",
         "configs/language/compositions.py",
         3.2,
         options=("--config.objective.start_text=False", "--config.objective.wrong_texts=0"),
@@ -103,7 +103,7 @@ _SHOWN = {
     "new_pairs": "new pairs of digits",
     "new_looks": "new looks of a digit",
 }
-_JUDGED = {"compositions": "", "compositions_plain": "without wrong texts, twice as long: "}
+_JUDGED = {"compositions": "", "compositions_plain": "without wrong texts: "}
 WRONG = ("places", "sizes", "lights", "digit")
 CHANCES = {  # in percent
     "right of 5": 100 / (1 + len(WRONG)),

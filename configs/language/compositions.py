@@ -11,8 +11,9 @@ lacks pairs of digits, and looks of each digit; `python -m benchmarks.language` 
 It may begin with the image tower of configs/language/digits.py, as it does there, or at random.
 
 Known to reach: no other result is known; the data are of this project.
-Reached by us, mean of three seeds: 88 % tell left from right (100, 100 and 65), and as many in
-pairs of digits that training lacks, docs/results/language.md.
+Reached by us, mean of three seeds: 99.6 % of test images find their caption among five, 99.5 % of
+those with pairs of digits that training lacks, and 94.3 % of those with new looks of a digit:
+docs/results/language.md.
 Cost: 247,745 parameters with both towers, 4.5 MMACs an image.
 """
 
@@ -29,7 +30,7 @@ def get_config():
     config.objective.wrong_texts = 1.0
     config.batch_size = 128
     config.schedule.warmup = "5%"
-    config.duration = "1.6 epochs"
+    config.duration = "3.2 epochs"
     config.log.every = "10%"
     config.evaluate.every = config.duration
     config.checkpoint.every = config.duration
