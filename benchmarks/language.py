@@ -313,7 +313,7 @@ def main() -> None:
         print("\n" + table(results, minutes))
     if judged:
         print(f"\n{judged_table(judged)}\n")
-        for name in _JUDGED.keys() & minutes.keys():
+        for name in (name for name in minutes if name in _JUDGED):
             print(f"{name}, minutes of a core: {spread(minutes[name], 1)}")
 
 

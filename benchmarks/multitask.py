@@ -20,12 +20,12 @@ from vit_jax.training import fit
 
 CONFIG = "dense/multitask_scenes"
 SCENES, DIGITS = 24, 8  # in a step, on average of the model of all tasks
-# The metric of each head, and whether more is better.
+# The metric of each head.
 METRICS = {
-    "classification": ("accuracy", True),
-    "segmentation": ("mean_iou", True),
-    "depth": ("delta1", True),
-    "detection": ("ap50", True),
+    "classification": "accuracy",
+    "segmentation": "mean_iou",
+    "depth": "delta1",
+    "detection": "ap50",
 }
 FURTHER = (("depth", "abs_rel"), ("detection", "ap"))
 
@@ -76,7 +76,7 @@ def main() -> None:
         for name in ("all", *METRICS)
     }
     print(f"{given.steps} steps, seeds {given.seeds}, in percent")
-    rows = [(head, metric) for head, (metric, _) in METRICS.items()] + list(FURTHER)
+    rows = [*METRICS.items(), *FURTHER]
     for head, metric in rows:
         key = f"{head}_{metric}"
         alone, joint = (

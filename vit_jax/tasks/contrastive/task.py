@@ -236,12 +236,7 @@ class Contrastive(Task):
         With wrong texts in the batch `told_apart` is the share of images that are nearer their own.
         """
         images, state = self.image_vectors(variables, batch["image"], rng, train=train)
-        with_wrong = self.wrong_texts > 0 and "wrong_text" in batch
-        texts = (
-            jnp.concatenate([batch["text"], batch["wrong_text"]]) if with_wrong else batch["text"]
-        )
-        texts = self.text_vectors(variables, texts, rng, train=train)
-        texts, wrong = texts[: len(images)], texts[len(images) :]
+        texts = self.text_vectors(variables, batch["text"], rng, train=train)
         groups = equal_rows(batch["text"]) if self.shared_targets else None
         shared = {"mask": batch.get("mask"), "groups": groups}
         learned = variables["params"]["logits"]
@@ -252,7 +247,8 @@ class Contrastive(Task):
             scale = jnp.exp(learned["scale"])
             losses = sigmoid_losses(images, texts, scale, learned["bias"], **shared)
         metrics = {"scale": jnp.full(len(losses), scale)}
-        if with_wrong:
+        if self.wrong_texts and "wrong_text" in batch:
+            wrong = self.text_vectors(variables, batch["wrong_text"], rng, train=train)
             differ = jnp.any(batch["text"] != batch["wrong_text"], axis=1)
             found = wrong_text_losses(images, texts, wrong, scale)
             losses += self.wrong_texts * jnp.where(differ, found, 0)

@@ -52,7 +52,6 @@ TEMPLATES = (
     "a {left} on the left",
     "a {right} on the right",
 )
-_OF_BOTH = (0, 1)  # places of those that name both digits
 NAMED = 0.75  # probability that a caption names an adjective
 
 
@@ -91,6 +90,11 @@ class Composition(NamedTuple):
         """Return whether training lacks one of the digits with its look."""
         return self.left.is_new or self.right.is_new
 
+    @property
+    def mirrored(self) -> "Composition":
+        """Return the same digits, with their looks, in each other's places."""
+        return Composition(self.right, self.left)
+
     def caption(self, template: int = 0, named: Sequence[bool] = (True,) * 4) -> str:
         """Return a caption.
 
@@ -122,7 +126,7 @@ class Composition(NamedTuple):
         digit = [left, right]
         digit[place] = digit[place]._replace(digit=other)
         return {
-            "places": Composition(right, left),
+            "places": self.mirrored,
             "sizes": Composition(*sizes),
             "lights": Composition(*lights),
             "digit": Composition(*digit),
@@ -250,7 +254,8 @@ class ComposedImages(Sequence[Example]):
         caption = what.caption(template, random.random_sample(4) < NAMED)
         halves = [self._draw(thing, random) for thing in what]
         image = np.concatenate(halves, axis=1)[..., None]
-        lacking = template in _OF_BOTH and Composition(what.right, what.left).has_new_pair
+        of_both = all(name in TEMPLATES[template] for name in ("{left}", "{right}"))
+        lacking = of_both and what.mirrored.has_new_pair
         wrong = caption if lacking else exchanged(caption)
         text, wrong_text = self.tokenizer.encode([caption, wrong])
         return {"image": image, "text": text, "wrong_text": wrong_text}
