@@ -63,6 +63,18 @@ def printed(outputs):
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
 
 
+def without_run(execute, name):
+    """The outputs of a notebook that finds no run, which draws all its figures."""
+    outputs = execute(ROOT / "notebooks" / f"{name}.ipynb", "none")
+    assert count_figures(outputs) == FIGURES[name]
+    return outputs
+
+
+def shares_of(outputs):
+    """Metrics in percent by name, of lines that say nothing else."""
+    return dict(re.findall(r"^(\w+) +([\d.]+) %$", printed(outputs), re.M))
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -99,8 +111,7 @@ def test_without_a_run_the_first_notebook_trains_one_that_reads_digits(execute, 
 
 @pytest.mark.long
 def test_pretrained_weights_are_a_better_start_for_few_images_than_random_ones(execute):
-    outputs = execute(ROOT / "notebooks/03_fine_tune_your_own_images.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["03_fine_tune_your_own_images"]
+    outputs = without_run(execute, "03_fine_tune_your_own_images")
     # 537 scans of a three, an eight or a nine, 36 of them for training.
     tuned, random = re.findall(r"([\d.]+) % of 501 images", printed(outputs))
     assert float(tuned) > 75
@@ -109,8 +120,7 @@ def test_pretrained_weights_are_a_better_start_for_few_images_than_random_ones(e
 
 @pytest.mark.long
 def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data(execute):
-    outputs = execute(ROOT / "notebooks/05_vit_versus_cnn.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["05_vit_versus_cnn"]
+    outputs = without_run(execute, "05_vit_versus_cnn")
     rows = re.findall(r"(ViT|ResNet) +(\d+) % of the data: .*interval +([\d.]+)", printed(outputs))
     accuracy = {(name, int(share)): float(percent) for name, share, percent in rows}
     assert accuracy["ResNet", 5] > accuracy["ViT", 5] + 5  # as in docs/results/data_efficiency.md
@@ -119,8 +129,7 @@ def test_the_notebook_of_two_architectures_finds_the_resnet_ahead_on_little_data
 
 @pytest.mark.long
 def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(execute):
-    outputs = execute(ROOT / "notebooks/06_inside_a_training_run.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["06_inside_a_training_run"]
+    outputs = without_run(execute, "06_inside_a_training_run")
     good, bad = map(
         float, re.findall(r"([\d.]+) % of the test digits are correct", printed(outputs))
     )
@@ -132,8 +141,7 @@ def test_the_notebook_of_a_training_run_provokes_a_collapse_that_the_log_names(e
 
 @pytest.mark.long
 def test_the_notebook_of_a_masked_autoencoder_gains_from_images_without_labels(execute):
-    outputs = execute(ROOT / "notebooks/07_masked_autoencoder.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["07_masked_autoencoder"]
+    outputs = without_run(execute, "07_masked_autoencoder")
     shown = r"{} +neighbours +([\d.]+) % +linear +([\d.]+) %"
     random, trained = (
         tuple(map(float, re.search(shown.format(name), printed(outputs)).groups()))
@@ -147,9 +155,8 @@ def test_the_notebook_of_a_masked_autoencoder_gains_from_images_without_labels(e
 
 @pytest.mark.long
 def test_the_notebook_of_images_and_texts_reads_digits_by_unseen_sentences(execute):
-    outputs = execute(ROOT / "notebooks/08_images_and_texts.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["08_images_and_texts"]
-    shares = dict(re.findall(r"^(\w+) +([\d.]+) %$", printed(outputs), re.M))
+    outputs = without_run(execute, "08_images_and_texts")
+    shares = shares_of(outputs)
     assert float(shares["zero_shot_accuracy"]) > 95
     by_sentences = re.search(r"([\d.]+) %   the mean of the held-out ones", printed(outputs))
     # The same images by the same sentences, once in training and once here.
@@ -158,17 +165,15 @@ def test_the_notebook_of_images_and_texts_reads_digits_by_unseen_sentences(execu
 
 @pytest.mark.long
 def test_the_notebook_of_segmentation_finds_which_digit_a_pixel_belongs_to(execute):
-    outputs = execute(ROOT / "notebooks/09_segmentation.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["09_segmentation"]
-    shares = dict(re.findall(r"^(\w+) +([\d.]+) %$", printed(outputs), re.M))
+    outputs = without_run(execute, "09_segmentation")
+    shares = shares_of(outputs)
     # docs/results/scenes.md: 8.1 % for ground alone, 10.8 % for the nearest training scene.
     assert float(shares["mean_iou"]) > 30
 
 
 @pytest.mark.long
 def test_the_notebook_of_four_answers_has_the_same_depth_from_one_head_alone(execute):
-    outputs = execute(ROOT / "notebooks/10_one_model_four_answers.ipynb", "none")
-    assert count_figures(outputs) == FIGURES["10_one_model_four_answers"]
+    outputs = without_run(execute, "10_one_model_four_answers")
     text = printed(outputs)
     assert "the same depths as above: True" in text
     delta1 = re.search(r"([\d.]+) %  of pixels have a depth within 25 %", text)
