@@ -24,6 +24,11 @@ def files():
         yield file.getvalue()
 
 
+def places(source):
+    """The place of each image of a source in `PIXELS`."""
+    return [PIXELS.tolist().index(example["image"].tolist()) for example in source]
+
+
 def test_splits_classes_and_images_of_the_hubs_own_files(tmp_path):
     names = datasets.ClassLabel(names=["cat", "dog", "eel"])
     features = datasets.Features({"image": datasets.Image(), "label": names})
@@ -33,10 +38,12 @@ def test_splits_classes_and_images_of_the_hubs_own_files(tmp_path):
         table = datasets.Dataset.from_dict(columns, features=features)
         table.to_parquet(tmp_path / f"{split}-00000-of-00001.parquet")
     source = open_source(f"parquet:{tmp_path}", "train")
-    assert source.class_names == ("cat", "dog", "eel") and source.labels.tolist() == LABELS[:8]
-    np.testing.assert_array_equal(source[3]["image"], PIXELS[3])
+    order = places(source)
+    assert sorted(order) == list(range(8)) and source.class_names == ("cat", "dog", "eel")
+    assert source.labels.tolist() == [LABELS[place] for place in order]
+    assert source.where(3) == f"row {order[3]} of parquet:{tmp_path} train"
     held_out = open_source(f"parquet:{tmp_path}", "test")  # the validation split, without another
-    assert len(held_out) == 4 and held_out[0]["label"] == LABELS[8]
+    assert sorted(places(held_out)) == [8, 9, 10, 11]
 
 
 def test_a_single_file_of_bytes_and_names_is_divided(tmp_path):
@@ -87,12 +94,42 @@ def test_numbers_for_each_class_are_probabilities(tmp_path, form):
         columns = {name: [round(10 * x) for x in column] for name, column in columns.items()}
         options = TableOptions(label_column="cat,dog,eel")
     source = open_source(written(tmp_path, **columns), "train+test", table=options)
-    order = [PIXELS.tolist().index(source[i]["image"].tolist()) for i in range(12)]
+    order = places(source)
     assert source.class_names == CLASSES and not source.multi_label
     assert source.labels.tolist() == [(0, 1, 2)[place % 3] for place in order]
     for index, place in enumerate(order):
         np.testing.assert_allclose(source[index]["soft_label"], SOFT[place], rtol=1e-6)
     assert any("labels are" in note for note in source.notes)
+
+
+def test_rows_that_are_sorted_by_class_are_mixed_before_a_part_is_taken(tmp_path):
+    dataset = written(tmp_path, label=["cat"] * 6 + ["dog"] * 6)
+    parts = [open_source(dataset, part, holdout=0) for part in ("train[:50%]", "train[50%:]")]
+    assert [set(part.labels) for part in parts] == [{0, 1}, {0, 1}]
+    assert sorted(places(parts[0]) + places(parts[1])) == list(range(12))
+    assert not parts[0].overlaps(parts[1])
+
+
+def test_classes_have_the_normal_form_of_tables_and_hidden_files_are_left_out(tmp_path):
+    dataset = written(tmp_path, label=["caf\u00e9", "cafe\u0301 ", "dog"] * 4)
+    (tmp_path / "._all.parquet").write_bytes(b"of another system")
+    source = open_source(f"parquet:{tmp_path}", "train", holdout=0)
+    assert source.class_names == ("caf\u00e9", "dog") and sorted(source.labels)[7:] == [0] + [1] * 4
+    assert len(open_source(dataset, "train", holdout=0)) == 12
+    whole = written(tmp_path, label=[0.0, 1.0, 10.0] * 4)
+    assert open_source(whole, "train").class_names == ("0", "1", "10")
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        ([["cat"], ["cat", "dog"]] * 6, "the column 'label' has List"),
+        ([n / 7 for n in range(12)], "the column 'label' has values such as 0[.]"),
+    ],
+)
+def test_a_column_that_has_no_classes_is_one_sentence(tmp_path, labels, sentence):
+    with pytest.raises(UserError, match=sentence):
+        open_source(written(tmp_path, label=labels), "train")
 
 
 def test_columns_of_zeros_and_ones_are_labels(tmp_path):

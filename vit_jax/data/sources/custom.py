@@ -60,6 +60,8 @@ class Dataset:
       in_memory: whether decoded examples are in memory, so that reading them is fast.
       tokenizer: of the texts in its examples (`vit_jax.data.text`); None: they have none.
       notes: sentences on what was left out, to be shown once.
+      mixed: whether the examples of each split are put in a random order, always the same, so that
+        a part such as `train[:90%]` of data that are stored by class has all classes.
 
     Raises:
       UserError: a feature has an invalid name, there are no splits, or no names of classes.
@@ -73,6 +75,7 @@ class Dataset:
     in_memory: bool = False
     tokenizer: Any = None
     notes: Sequence[str] = ()
+    mixed: bool = False
 
     def __post_init__(self):
         check_names(self.features, "Dataset")
@@ -277,7 +280,7 @@ class _EncodedExamples(_Examples, EncodedExamples):
 def _members(opened: Dataset, holdout: float, split_seed: int) -> dict[str, list[Place]]:
     """Return the examples of every split; a part of an undivided dataset becomes `test`."""
     members = {
-        name: [(name, index) for index in range(len(split))]
+        name: [(name, int(index)) for index in _order(len(split), opened.mixed)]
         for name, split in opened.splits.items()
     }
     count = len(members.get("train", ()))
@@ -290,6 +293,11 @@ def _members(opened: Dataset, holdout: float, split_seed: int) -> dict[str, list
         "train": [place for place in members["train"] if place[1] not in held_out],
         "test": [place for place in members["train"] if place[1] in held_out],
     }
+
+
+def _order(count: int, mixed: bool) -> Sequence[int]:
+    # numpy guarantees the stream of a RandomState.
+    return np.random.RandomState(0).permutation(count) if mixed else range(count)
 
 
 def _spans(places: Sequence[Place]):

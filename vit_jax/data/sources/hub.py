@@ -22,6 +22,7 @@ from jaxtyping import Float32, Int64
 from vit_jax.data.features import IMAGES, LABELLED, SOFT_LABEL, Example, Feature
 from vit_jax.data.images.decoding import AS_IT_IS, Decoding, decode_as
 from vit_jax.data.labels import labels_of_soft, normal_label, soft_label_rows
+from vit_jax.data.paths import is_hidden
 from vit_jax.data.sources.custom import Dataset
 from vit_jax.data.sources.examples import EncodedExamples, Labels, with_label
 from vit_jax.data.sources.manifest.columns import are_classes, named_labels
@@ -29,7 +30,7 @@ from vit_jax.data.sources.manifest.rows import Mistakes, Table
 from vit_jax.data.sources.manifest.shares import MARKS, note_of, numbers_of, settle
 from vit_jax.data.sources.manifest.splits import Row
 from vit_jax.data.sources.splits import SPLIT_NAMES
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, shown
 
 _USUAL_LABELS = ("label", "labels", "class", "fine_label", "target")
 _NUMBERS = ("int", "uint", "float", "double", "bool")
@@ -71,7 +72,8 @@ def open_parquet(path: str, label_column: str = "") -> Dataset:
         column in them.
     """
     root = Path(path).expanduser()
-    files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
+    found = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
+    files = [file for file in found if not any(map(is_hidden, file.relative_to(root).parts))]
     if not files:
         what = "are no Parquet files in the folder" if root.is_dir() else "is no file or folder"
         raise UserError(f"parquet:{path}: there {what} {root}")
@@ -114,8 +116,8 @@ def _dataset(dataset: str, tables: Mapping[str, Any], label_column: str) -> Data
     label = columns[0] if columns else None
     names: tuple[str, ...] = ()
     if label is not None:
-        own = first.features[label]
-        names = tuple(getattr(own, "names", None) or _found_names(tables, label))
+        own = getattr(first.features[label], "names", None)
+        names = tuple(own or _found_names(dataset, tables, label))
     splits = {
         SPLIT_NAMES.get(split, split): TableExamples(
             _undecoded(table, image), image, label, names, f"{dataset} {split}"
@@ -127,6 +129,7 @@ def _dataset(dataset: str, tables: Mapping[str, Any], label_column: str) -> Data
         features=dict(LABELLED if label else IMAGES),
         class_names=names,
         version="-".join(table._fingerprint for table in tables.values()),
+        mixed=True,
     )
 
 
@@ -166,6 +169,7 @@ def _with_numbers(
         class_names=names,
         multi_label=several,
         version="-".join([*(table._fingerprint for table in tables.values()), *columns]),
+        mixed=True,
         notes=note_of(kind),
     )
 
@@ -241,10 +245,37 @@ def _label_column(table: Any) -> str | None:
     return next(iter([*(name for name in usual if name in of_classes), *of_classes, *usual]), None)
 
 
-def _found_names(tables: Mapping[str, Any], label: str) -> list[str]:
-    """Return the classes of a column of texts or numbers, in their order."""
-    found = {value for table in tables.values() for value in table.unique(label)} - {None}
+def _found_names(dataset: str, tables: Mapping[str, Any], label: str) -> list[str]:
+    """Return the classes of a column of texts or whole numbers, in their order.
+
+    Raises:
+      UserError: the column has other values, such as lists or measurements.
+    """
+    from datasets import Value
+
+    kind = next(iter(tables.values())).features[label]
+    wrong = f"has {kind}" if not isinstance(kind, Value) else ""
+    found = set()
+    for table in () if wrong else tables.values():
+        found |= set(map(_class_of, table.unique(label))) - {None}
+    if others := [value for value in found if not isinstance(value, str | int)]:
+        wrong = f"has values such as {shown(others[0])}"
+    if wrong:
+        raise UserError(
+            f"{dataset}: the column {label!r} {wrong}; the class of an image is one text or whole "
+            "number: name another column, or several with a number for each class, with "
+            "--config.data.label_column=NAME, or use --config.data.labels=false"
+        )
     return [str(value) for value in sorted(found)]
+
+
+def _class_of(value: Any) -> Any:
+    """Return the class that a value names: a text in normal form, or a number; None if missing."""
+    if isinstance(value, str):
+        return normal_label(value) or None
+    if isinstance(value, float) and value == value:
+        return int(value) if value.is_integer() else value
+    return None if value != value else value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -271,7 +302,7 @@ class TableExamples(EncodedExamples):
             numbers = values
         else:
             places = {name: number for number, name in enumerate(self.names)}
-            numbers = [None if value is None else places[str(value)] for value in values]
+            numbers = [places.get(str(_class_of(value))) for value in values]
         if missing := sum(number is None or number < 0 for number in numbers):
             raise UserError(
                 f"{self.split} has {missing:,} rows without a label in {self.label!r}; remove "

@@ -164,3 +164,12 @@ def test_what_is_no_dataset_is_refused():
         open_source("levels", "train")
     with pytest.raises(UserError, match="captions:DATASET or .*levels; did you mean 'levels'"):
         open_source("level", "train")
+
+
+def test_a_mixed_split_has_all_kinds_in_each_part_and_the_same_order_again(registered):
+    registered((0, 40), mixed=True)
+    parts = [open_source("levels", part, holdout=0) for part in ("train[:50%]", "train[50%:]")]
+    assert sorted(levels(parts[0]) + levels(parts[1])) == list(range(40))
+    assert all(min(levels(part)) < 10 and max(levels(part)) > 30 for part in parts)
+    assert levels(parts[0]) == levels(open_source("levels", "train[:20]", holdout=0))
+    assert not parts[0].overlaps(parts[1])
