@@ -70,6 +70,8 @@ class Feature:
       size: (height, width) of an image that has another size than the model's input; None: its own.
       classes: the name of each of its values, from 0, if these are classes: of a mask with its
         background, if it has one.
+      partial: of a source, that some examples lack it, and have a neutral value; of a task, that
+        they may.
 
     Raises:
       UserError: the kind is unknown.
@@ -80,6 +82,7 @@ class Feature:
     views: int = 0
     size: tuple[int, int] | None = None
     classes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    partial: bool = dataclasses.field(default=False, repr=False)
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -197,6 +200,12 @@ def check_inputs(
             raise UserError(
                 f"{name!r} of {where} is of kind {found.kind}, but {wanted_by} needs the kind"
                 f" {wanted.kind}; rename one of them"
+            )
+        if found.partial and not wanted.partial:
+            raise UserError(
+                f"some examples of {where} have no {name!r}, but {wanted_by} needs it of each; use"
+                " datasets that all give it, or --config.task=multitask, whose heads learn from the"
+                " examples that have it"
             )
         if features is not None and wanted.views != found.views:
             raise UserError(

@@ -85,7 +85,8 @@ def _check(
     if not one_each:
         return
     pairs = np.unique(np.stack([source.labels, groups]), axis=1)
-    alone = np.flatnonzero(np.bincount(pairs[0], minlength=len(source.class_names)) == 1)
+    labels, counts = np.unique(pairs[0], return_counts=True)
+    alone = labels[(counts == 1) & (labels >= 0)]  # without a label it is no class
     if len(alone):
         names = some_of([source.class_names[label] for label in alone])
         where = "images of one group only" if source.groups else "a single image"

@@ -111,7 +111,7 @@ class MultiTask(Task):
         wanted = {"image": IMAGE}
         for _, part in self.parts:
             wanted |= part.inputs
-        return wanted
+        return {name: dataclasses.replace(of, partial=True) for name, of in wanted.items()}
 
     @property
     def encoder(self) -> str:

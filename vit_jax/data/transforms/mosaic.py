@@ -28,6 +28,11 @@ def check_mosaic(share: float, features: Features) -> None:
             f"augment.mosaic = {share!r} shows four images in one, but these have a label for the"
             " whole image; set it to 0 (mosaics are for boxes, masks and depth)"
         )
+    if share and (lacking := [name for name, feature in features.items() if feature.partial]):
+        raise UserError(
+            f"augment.mosaic = {share!r} shows four images in one, but some of these have no"
+            f" {lacking[0]!r}, so objects would be missing there; set it to 0"
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

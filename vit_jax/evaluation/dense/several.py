@@ -1,6 +1,6 @@
 """Evaluators of several tasks of one model, in one pass: each judges the outputs of its head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class SeveralEvaluators(Evaluator):
         wanted = {}
         for _, part in self.task.parts:
             wanted |= part.evaluators()[0].inputs
-        return wanted
+        return {name: replace(of, partial=True) for name, of in wanted.items()}
 
     def step(self, variables, batch):
         """Return the sums and rows of the evaluators of all heads, under the names of the heads."""

@@ -7,7 +7,7 @@
   each example is there at least once. All other splits have every example of each exactly once.
 - What a dataset does not give is neutral: a mask of 255, a depth of 0, a label of -1, boxes without
   area. For labels and boxes, whose absence means something too, `has_...` is 1 where they are
-  known.
+  known; tasks that need them of every example refuse a mix in which some lack them.
 - Features of one name are of one kind, and of the same classes.
 """
 
@@ -139,6 +139,9 @@ def _merged(dataset: str, sources: Mapping[str, Source]) -> dict[str, Feature]:
             if feature.shape and other.shape:
                 shape = tuple(map(max, feature.shape, other.shape))
                 merged[key] = dataclasses.replace(other, shape=shape)
+    for key, feature in merged.items():
+        if feature.kind in _TOLD and not all(key in source.features for source in sources.values()):
+            merged[key] = dataclasses.replace(feature, partial=True)
     return {**merged, **dict.fromkeys(_told(merged), Feature("target", ()))}
 
 

@@ -1,10 +1,12 @@
 """Mixes of datasets: weights, lengths, and what a dataset does not give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from vit_jax.data import Augment, Preprocessing, Views, open_source
-from vit_jax.data.features import Feature
+from vit_jax.data.features import LABELLED, Feature, check_inputs
 from vit_jax.data.sources.composed import mix
 from vit_jax.data.sources.custom import Dataset, register_source
 from vit_jax.data.streams import Cropped
@@ -71,6 +73,21 @@ def test_a_feature_that_only_looks_like_one_of_the_mix_is_given_as_it_is(data_di
     register_source("some_depth", lambda argument: Dataset({"test": [example]}, features))
     mixed = open_source("mix:some_depth=1,digits=1", "test", data_dir=data_dir)
     assert mixed[0]["has_depth"] == 7 and mixed[0]["has_label"] == 0
+
+
+def test_what_some_examples_lack_is_refused_unless_it_may_be_missing(train, data_dir):
+    boxes = {"boxes": Feature("boxes"), "classes": Feature("target")}
+    for inputs in (LABELLED, boxes):
+        with pytest.raises(UserError, match="some examples of mix:.* have no '(label|boxes)'"):
+            check_inputs(inputs, train)
+        check_inputs({name: replace(of, partial=True) for name, of in inputs.items()}, train)
+    check_inputs({"segmentation": Feature("mask"), "depth": Feature("depth")}, train)
+    both = open_source(f"mix:{SCENES}=1,scenes:digits:20:1=1", "train", data_dir=data_dir)
+    check_inputs(boxes, both)
+    unlabelled = {name: of for name, of in train.features.items() if name != "label"}
+    with pytest.raises(UserError, match="some of these have no 'boxes'"):
+        Augment(mosaic=0.5).bind(unlabelled)
+    Augment(mosaic=0.5).bind(both.features)
 
 
 def test_rows_of_boxes_are_padded_to_the_most():
