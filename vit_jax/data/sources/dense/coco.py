@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 
 from vit_jax.data.features import IGNORED, Example, Feature, Features
+from vit_jax.data.labels import normal_label
+from vit_jax.data.paths import as_text
 from vit_jax.data.sources.custom import Dataset
 from vit_jax.data.sources.dense.files import (
     MOST_BOXES,
@@ -224,37 +226,43 @@ def _read(file: str, modified: float) -> Annotations:
         content = opened.read()
     try:
         found = json.loads(content)
-        images, categories = found["images"], found["categories"]
-        objects = found["annotations"]
-        ids = {category["id"]: category["name"] for category in categories}
-        rows = {image["id"]: [] for image in images}
-        files = [image["file_name"] for image in images]
-    except (ValueError, KeyError, TypeError) as error:
+        categories, entries, left_out = _parsed(found)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{file} is not COCO's JSON of objects: it needs images, annotations and categories"
-            f" ({type(error).__name__}: {error})"
+            f"{as_text(file)} is not COCO's JSON of objects: it needs images, annotations and"
+            f" categories ({type(error).__name__}: {error})"
         ) from error
-    if not images or not ids:
-        raise UserError(f"{file} has {len(images)} images and {len(ids)} categories; it needs both")
+    if not entries or not categories:
+        raise UserError(
+            f"{as_text(file)} has {len(entries)} images and {len(categories)} categories; it needs"
+            " both"
+        )
+    return Annotations(
+        entries=entries,
+        categories=categories,
+        left_out=dict(left_out),
+        outlined=any(any(entry.outlines) for entry in entries),
+        digest=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _parsed(found: Any) -> tuple[tuple[str, ...], tuple[Entry, ...], collections.Counter]:
+    """Return the names of the categories, the images, and what is left out; errors as of Python."""
+    ids = {category["id"]: category["name"] for category in found["categories"]}
     order = sorted(ids)
-    left_out = collections.Counter()
     numbers = {key: number for number, key in enumerate(order)}
-    for one in objects:
+    rows: dict[Any, list[Any]] = {image["id"]: [] for image in found["images"]}
+    left_out: collections.Counter = collections.Counter()
+    for one in found["annotations"]:
         if one.get("image_id") in rows:
             rows[one["image_id"]].append(one)
         else:
             left_out["annotations of no image of the file are left out"] += 1
     entries = tuple(
-        _entry(image, name, rows[image["id"]], numbers, left_out)
-        for image, name in zip(images, files, strict=True)
+        _entry(image, os.fspath(image["file_name"]), rows[image["id"]], numbers, left_out)
+        for image in found["images"]
     )
-    return Annotations(
-        entries=entries,
-        categories=tuple(str(ids[key]) for key in order),
-        left_out=dict(left_out),
-        outlined=any(any(entry.outlines) for entry in entries),
-        digest=hashlib.sha256(content).hexdigest(),
-    )
+    return tuple(normal_label(str(ids[key])) for key in order), entries, left_out
 
 
 def _entry(
@@ -264,7 +272,9 @@ def _entry(
     numbers: Mapping[Any, int],
     left_out: collections.Counter,
 ) -> Entry:
-    size = (image["height"], image["width"]) if image.get("height") and image.get("width") else None
+    size = None
+    if image.get("height") and image.get("width"):
+        size = int(image["height"]), int(image["width"])
     boxes, classes, outlines, crowds = [], [], [], []
     for one in objects:
         if one.get("iscrowd"):

@@ -21,7 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from vit_jax.data.features import IGNORED, Example, Feature, Features
-from vit_jax.data.paths import as_text, is_hidden, is_image_name, some_of
+from vit_jax.data.labels import normal_label
+from vit_jax.data.paths import as_text, is_hidden, is_image_name, same_form, some_of
 from vit_jax.data.sources.custom import Dataset
 from vit_jax.data.sources.dense.files import (
     CHANGES,
@@ -32,7 +33,9 @@ from vit_jax.data.sources.dense.files import (
     read_depth,
     read_mask,
 )
-from vit_jax.errors import UserError
+from vit_jax.data.sources.manifest.rows import read_text
+from vit_jax.data.sources.manifest.splits import CLASSES_FILE
+from vit_jax.errors import DecodeError, UserError
 
 PREFIX = "masks:"
 SPLITS = {
@@ -196,7 +199,7 @@ def _files(folder: str) -> dict[str, str]:
         for name in sorted(names):
             if is_image_name(name) and not is_hidden(name):
                 path = os.path.join(place, name)
-                key = os.path.splitext(os.path.relpath(path, folder))[0]
+                key = same_form(os.path.splitext(os.path.relpath(path, folder))[0])
                 found.setdefault(key, path)
     return found
 
@@ -205,28 +208,46 @@ def _classes(
     root: str, masks: tuple[str, ...], dataset: str
 ) -> tuple[tuple[str, ...], Int32[np.ndarray, " values"]]:
     """Return the names of the classes, and the class of each value."""
-    path = os.path.join(root, "classes.txt")
-    if os.path.isfile(path):
-        with open(path, encoding="utf-8-sig") as file:
-            lines = [line.strip() for line in file.read().rstrip().splitlines()]
-    else:
-        lines = [str(value) for value in range(_largest(masks) + 1)]
+    path = os.path.join(root, CLASSES_FILE)
+    if not os.path.isfile(path):
+        return _unnamed_classes(masks, dataset)
+    lines = [normal_label(line) for line in read_text(path).rstrip().splitlines()]
     names = [line for line in lines if line != _SKIPPED]
     if not names or len(names) > MOST_CLASSES or len(set(names)) < len(names) or "" in names:
         raise UserError(
-            f"{dataset}: {path} must have 1 to {MOST_CLASSES} different names, line i that of the"
-            f" value i, and {_SKIPPED!r} for a value that is ignored; it has {len(names)}"
+            f"{dataset}: {as_text(path)} must have 1 to {MOST_CLASSES} different names, line i that"
+            f" of the value i, and {_SKIPPED!r} for a value that is ignored; it has {len(names)}"
         )
     classes = iter(range(len(names)))
     table = [IGNORED if line == _SKIPPED else next(classes) for line in lines]
     return tuple(names), np.array(table, np.int32)
 
 
+def _unnamed_classes(
+    masks: tuple[str, ...], dataset: str
+) -> tuple[tuple[str, ...], Int32[np.ndarray, " values"]]:
+    """Return the classes of masks without names: all values up to the largest."""
+    largest, ignored = _largest(masks)
+    if largest >= MOST_CLASSES or (ignored and not largest):
+        found = "0 and 255, which is ignored" if ignored and not largest else f"up to {largest}"
+        raise UserError(
+            f"{dataset}: the values of the training masks are {found}, so they are not the numbers"
+            f" of 2 to {MOST_CLASSES} classes; write these as 0, 1, 2, ..., or name each value by a"
+            f" line of {CLASSES_FILE}, with {_SKIPPED!r} for one that is ignored"
+        )
+    return tuple(map(str, range(largest + 1))), np.arange(largest + 1, dtype=np.int32)
+
+
 @functools.lru_cache(maxsize=16)
-def _largest(masks: tuple[str, ...]) -> int:
-    """Return the largest value of masks that is not ignored."""
-    largest = 0
+def _largest(masks: tuple[str, ...]) -> tuple[int, bool]:
+    """Return the largest value of masks that is not ignored, and whether any pixel is."""
+    largest, ignored = 0, False
     for path in masks:
-        values = read_mask(path, as_text(path))
-        largest = max(largest, int(values[values != IGNORED].max(initial=0)))
-    return largest
+        try:
+            values = read_mask(path, as_text(path))
+        except DecodeError:
+            continue  # told when it is read
+        is_ignored = values == IGNORED
+        largest = max(largest, int(values[~is_ignored].max(initial=0)))
+        ignored = ignored or bool(is_ignored.any())
+    return largest, ignored

@@ -28,9 +28,14 @@ def filled(outline: Any, size: Size) -> Bool[np.ndarray, "h w"]:
         raise ValueError(f"an outline is a list of polygons or an RLE, not {outline!r:.40}")
     drawn = np.zeros(size, bool)
     for polygon in outline:
+        if not isinstance(polygon, Sequence):
+            raise ValueError(f"an outline is a list of polygons [[x, y, ...]], not {outline!r:.40}")
         if len(polygon) < 6 or len(polygon) % 2:
             raise ValueError(f"a polygon has at least 6 numbers x, y, ..., not {len(polygon)}")
-        drawn |= _polygon(np.asarray(polygon, np.float64).reshape(-1, 2), size)
+        corners = np.asarray(polygon, np.float64).reshape(-1, 2)
+        if not np.isfinite(corners).all():
+            raise ValueError("a polygon has a number that is not finite")
+        drawn |= _polygon(corners, size)
     return drawn
 
 

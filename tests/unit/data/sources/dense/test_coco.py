@@ -76,6 +76,8 @@ def test_a_polygon_covers_the_pixels_whose_centres_are_in_it():
     ("outline", "message"),
     [
         ([[1, 2, 3, 4]], "at least 6 numbers"),
+        ([1, 2, 3, 4, 5, 6], r"a list of polygons \[\[x, y, ...\]\], not \[1, 2"),
+        ([[1, 2, 3, float("inf"), 5, 6]], "a number that is not finite"),
         ("abc", "polygons or an RLE"),
         ({"size": [2, 2], "counts": [16]}, "for 2 x 2 pixels, the image has 4 x 4"),
         ({"size": [4, 4], "counts": [3]}, "cover 3 of 16 pixels"),
@@ -177,6 +179,16 @@ def test_rows_are_as_many_in_all_splits(tmp_path):
         open_source(f"coco:{tmp_path}", "train")
 
 
+def test_sizes_may_be_texts_and_names_have_one_unicode_form(tmp_path):
+    images = [{"id": 10, "file_name": "a.png", "width": "8", "height": "6"}]
+    categories = [{"id": 1, "name": "cafe\u0301 "}]
+    things = [thing(10, [4, 3, 99, 99], 1)]
+    name = write(tmp_path / "a.json", things, images=images, categories=categories)
+    source = open_source(name, "train", holdout=0)
+    assert source[0]["boxes"].tolist() == [[4, 3, 8, 6]]
+    assert source.class_names == ("caf\u00e9",)
+
+
 def test_an_image_of_another_size_is_unreadable(tmp_path):
     dataset = write(tmp_path / "annotations.json", [])
     Image.new("RGB", (6, 8)).save(tmp_path / "images/b.png")
@@ -195,6 +207,13 @@ def test_what_is_not_cocos_is_one_sentence(tmp_path):
         ("[]", "is not COCO's JSON of objects"),
         ("{", "is not COCO's JSON of objects"),
         ('{"images": [], "categories": [], "annotations": []}', "has 0 images and 0 categories"),
+        ('{"images": [], "categories": [], "annotations": null}', "is not COCO's JSON of objects"),
+        ('{"images": [], "categories": [], "annotations": [1]}', "is not COCO's JSON of objects"),
+        ("[" * 100_000, "is not COCO's JSON of objects"),
+        (
+            '{"images": [{"id": 1, "file_name": 5}], "categories": [], "annotations": []}',
+            "is not COCO's JSON of objects",
+        ),
     ):
         file.write_text(content, encoding="utf-8")
         coco._read.cache_clear()

@@ -150,3 +150,28 @@ def test_a_wrong_folder_is_one_sentence(tmp_path):
     (tmp_path / "masks").mkdir()
     with pytest.raises(UserError, match=r"no image in .*images has a target of the same name in"):
         open_source(f"masks:{tmp_path}", "train")
+    (tmp_path / "classes.txt").write_bytes(b"caf\xe9\n")
+    mask(tmp_path / "masks/1.png", np.zeros((4, 6)))
+    with pytest.raises(UserError, match="classes.txt:1: byte 0xe9 is not UTF-8"):
+        open_source(f"masks:{tmp_path}", "train")
+
+
+@pytest.mark.parametrize("values", [[0, 255], [0, 254]])
+def test_values_that_are_no_numbers_of_classes_are_told(tmp_path, values):
+    photo(tmp_path / "images/1.png", size=(1, 2))
+    mask(tmp_path / "masks/1.png", [values])
+    with pytest.raises(UserError, match=r"values of the training masks are .* a line of classes"):
+        open_source(f"masks:{tmp_path}", "train")
+    (tmp_path / "classes.txt").write_text("ground\n" + "-\n" * (values[1] - 1) + "thing\n")
+    source = open_source(f"masks:{tmp_path}", "train", holdout=0)
+    assert source.class_names == ("ground", "thing")
+    assert source[0]["segmentation"].tolist() == [[0, 1]]
+
+
+def test_names_match_in_any_unicode_form_and_a_damaged_mask_is_told_when_it_is_read(tmp_path):
+    for value, names in enumerate((("cafe\u0301", "caf\u00e9"), ("a", "a"), ("b", "b"))):
+        photo(tmp_path / f"images/{names[0]}.png")
+        mask(tmp_path / f"masks/{names[1]}.png", np.full((4, 6), value))
+    (tmp_path / "masks/b.png").write_bytes(b"nothing")
+    source = open_source(f"masks:{tmp_path}", "train", holdout=0)
+    assert (len(source), source.class_names, source.notes) == (3, ("0", "1"), ())
