@@ -5,7 +5,8 @@ the same test images; where the images differ, they are not.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,10 +71,9 @@ class Comparison:
 
     @functools.cached_property
     def best(self) -> Arm:
-        """Return the arm with the best mean."""
+        """Return the arm with the best mean; the first if none has a mean that is a number."""
         lower = is_lower_better(self.metric, self.arms[0].runs[0].task)
-        choose = min if lower else max
-        return choose(self.arms, key=lambda arm: arm.spread(self.metric).mean)
+        return best_arm(self.arms, self.metric, lower) or self.arms[0]
 
     def cost(self, arm: Arm) -> Cost:
         """Return parameters and operations of an arm's model."""
@@ -142,6 +142,14 @@ class Comparison:
         }
 
 
+def best_arm(arms: Iterable[Arm], metric: str, lower_is_better: bool) -> Arm | None:
+    """Return the arm with the best mean; None if none has a mean that is a number."""
+    means = [(arm.spread(metric).mean, arm) for arm in arms]
+    choose = min if lower_is_better else max
+    numbers = [one for one in means if not math.isnan(one[0])]
+    return choose(numbers, key=lambda one: one[0], default=(None, None))[1]
+
+
 def compare(runs: Sequence[FinishedRun], metric: str = "") -> Comparison:
     """Return finished runs as arms, in the order in which they were given.
 
@@ -157,7 +165,7 @@ def compare(runs: Sequence[FinishedRun], metric: str = "") -> Comparison:
         named = ", ".join(f"{task} ({name})" for task, name in zip(tasks, examples, strict=True))
         raise UserError(f"runs of different tasks cannot be compared: {named}; name runs of one")
     metric = metric or main_metric(runs)
-    if lacking := [run for run in runs if metric not in run.result]:
+    if lacking := [run for run in runs if not _is_number(run.result.get(metric))]:
         known = sorted(name for name, value in lacking[0].result.items() if _is_number(value))
         raise UserError(f"{lacking[0].run.path} has no {metric!r}; it has {', '.join(known)}")
     keys = differing(runs)

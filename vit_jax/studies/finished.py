@@ -19,6 +19,7 @@ from vit_jax.tasks.registry import get_task
 from vit_jax.text import counted, tell
 
 _OF_THE_TEST = ("dataset", "data.test", "data.holdout", "data.split_seed")
+_OF_A_FOLD = (*_OF_THE_TEST, "data.fold", "data.train", "data.group_column")
 _LOWER_IS_BETTER = ("loss", "abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog", "error")
 _NO_SETTINGS = ("seed", "evaluate.every", "evaluate.batch_size")
 
@@ -83,7 +84,8 @@ class FinishedRun:
         """Return what the same test images have in common, for comparison."""
         if self.judged:
             return self.judged.images
-        return (self.result.get("examples"), *(self.settings.get(key) for key in _OF_THE_TEST))
+        keys = _OF_A_FOLD if self.settings.get("data.fold") else _OF_THE_TEST
+        return (self.result.get("examples"), *(self.settings.get(key) for key in keys))
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[FinishedRun]:

@@ -10,6 +10,8 @@ from scipy import stats
 from vit_jax.evaluation.few_shot import t_half_width
 from vit_jax.evaluation.metrics import is_share, shown_value
 
+_ROUNDING = 1e-12  # share of the values, below which a difference or a spread is none
+
 
 class Spread(NamedTuple):
     """Mean of values with their spread; None with a single value.
@@ -79,11 +81,12 @@ def paired(one: Float[np.ndarray, " pairs"], other: Float[np.ndarray, " pairs"])
     With a single pair, or with differences that are all the same, p is NaN: they have no spread to
     compare the difference with; without any difference it is 1.
     """
-    differences = np.asarray(one, np.float64) - np.asarray(other, np.float64)
+    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    differences, rounding = one - other, _ROUNDING * float(np.max(np.abs([one, other])))
     mean, deviation, low, high = spread(differences)
-    if not differences.any():
+    if np.all(np.abs(differences) <= rounding):
         return Test(0.0, 1.0, low, high)
-    if not deviation:
+    if deviation is None or deviation <= rounding:
         return Test(mean, float("nan"))
     t = mean / (deviation / np.sqrt(len(differences)))
     return Test(mean, float(2 * stats.t.sf(abs(t), len(differences) - 1)), low, high)

@@ -2,11 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tests.support.finished_runs import write_run
 from vit_jax.cli import main
-from vit_jax.studies.comparison import compare
+from vit_jax.studies.comparison import best_arm, compare
 from vit_jax.studies.finished import is_lower_better, read_runs
 from vit_jax.tasks.registry import get_task
 
@@ -70,6 +71,22 @@ def test_the_smallest_loss_is_the_best(runs):
     assert name == "by seed" and test.difference == pytest.approx(0.125)
 
 
+def test_a_result_that_is_no_number_is_never_the_best(runs):
+    for seed in (0, 2):
+        lines = (runs / f"run_{seed}" / "metrics.jsonl").read_text().replace("0.5, ", "null, ")
+        (runs / f"run_{seed}" / "metrics.jsonl").write_text(lines)
+    found = compare(read_runs([runs]), "loss")
+    assert found.best is found.arms[1] and np.isnan(found.arms[0].values("loss")).all()
+    assert best_arm(found.arms[:1], "loss", True) is None
+
+
+def test_folds_are_other_images_for_tasks_without_predictions(tmp_path):
+    for fold in "01":
+        run = write_run(tmp_path / fold, TEN, task="simmim", data__fold=f"{fold}/2")
+        (run.figures / "predictions.csv").unlink()
+    assert not compare(read_runs([tmp_path])).same_images
+
+
 def test_the_page_and_the_json_have_every_arm(runs, tmp_path, capsys):
     page = tmp_path / "comparison.html"
     assert main(["compare", str(runs), f"--output={page}", "--json"]) == 0
@@ -86,6 +103,7 @@ def test_the_page_and_the_json_have_every_arm(runs, tmp_path, capsys):
     [
         (["a", "c"], "runs of different tasks cannot be compared: classification (a), simmim (c)"),
         (["a", "--metric=speed"], "has no 'speed'; it has accuracy, "),
+        (["a", "--metric=split"], "has no 'split'; it has accuracy, "),
         (["aa"], "there is no folder aa; did you mean 'a'?"),
         (["empty"], "empty is no run and has none in it"),
         (["unfinished"], "there is no finished run in unfinished"),

@@ -46,3 +46,6 @@ def test_pairs_by_student():
 def test_differences_without_spread_have_no_p():
     assert math.isnan(paired([2.0], [1.0]).p)
     assert math.isnan(paired([2.0, 3.0], [1.0, 2.0]).p)
+    # A tenth each, but for the last digits of the numbers, whose spread is no spread of results.
+    assert math.isnan(paired([0.9, 0.8], [0.8, 0.7]).p)
+    assert paired([0.1 + 0.2, 0.3], [0.3, 0.3]).p == 1.0

@@ -1,6 +1,7 @@
 """Settings that Optuna proposes, from the results so far; its study is a journal in the folder."""
 
 import importlib
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,12 @@ class Asking:
             )
 
     def groups(self) -> list[dict[str, str]]:
-        """Return the settings so far, by number, without the seed."""
-        return [one.user_attrs.get(_SETTINGS, {}) for one in self._study.get_trials(deepcopy=False)]
+        """Return the settings so far, by number, without the seed.
+
+        One that another process is about to add, or was when it was killed, is not among them.
+        """
+        found = [one.user_attrs.get(_SETTINGS) for one in self._study.get_trials(deepcopy=False)]
+        return list(itertools.takewhile(lambda settings: settings is not None, found))
 
     def ask(self) -> bool:
         """Add a setting; False if there are as many as planned.
@@ -61,9 +66,10 @@ class Asking:
         The random numbers of a proposal follow from the seed and its number, so that a sweep that
         is resumed does not repeat its first proposals.
         """
-        number = len(self._study.get_trials(deepcopy=False))
+        number = len(self.groups())
         if number >= self._plan.trials:
             return False
+        begun = self._study.get_trials(deepcopy=False)[number:]  # by a process that was killed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -71,7 +77,8 @@ class Asking:
                 # A quasi-random sequence is one for the whole study.
                 more = 0 if self._plan.sampler == "qmc" else number
                 self._study.sampler = make(seed=self._plan.seed * 100_003 + more)
-                trial = self._study.ask()
+                trial = self._optuna.trial.Trial(self._study, begun[0]._trial_id) if begun else None
+                trial = trial or self._study.ask()
                 settings = {
                     key: self._suggested(trial, key) for key in self._plan.space if key != SEED
                 }

@@ -5,6 +5,7 @@ The test images are looked at once, for the winner; `test.json` in the folder ke
 
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from vit_jax.analysis.report.html import Section, paragraph, table, wide
 from vit_jax.errors import UserError
 from vit_jax.evaluation.metrics import shown_name
 from vit_jax.studies.apart import apart
-from vit_jax.studies.comparison import Arm, Comparison, compare
+from vit_jax.studies.comparison import Arm, Comparison, best_arm, compare
 from vit_jax.studies.comparison_page import write_page
 from vit_jax.studies.finished import FinishedRun, read_runs
 from vit_jax.studies.statistics import Spread, shown_spread, spread
@@ -67,8 +68,7 @@ class Outcome:
     def winner(self) -> Arm | None:
         """Return the best arm of those of which all runs have a result; None without any."""
         whole = [arm for arm in self.found.arms if not self.lost(arm)] if self.found else []
-        choose = min if self.plan.lower_is_better else max
-        return choose(whole, key=lambda arm: arm.spread(self.plan.metric).mean, default=None)
+        return best_arm(whole, self.plan.metric, self.plan.lower_is_better)
 
     def _of(self, run: FinishedRun) -> Trial:
         return self._by_path[run.run.path.resolve()]
@@ -103,7 +103,8 @@ class Tested:
 
     def spread(self, metric: str) -> Spread:
         """Return mean and spread of a metric over the runs."""
-        return spread([float(metrics[metric]) for metrics in self.runs.values()])
+        values = [metrics[metric] for metrics in self.runs.values()]
+        return spread([math.nan if value is None else value for value in values])  # null of JSON
 
 
 def tested_before(folder: Path) -> list[Tested]:
@@ -198,7 +199,7 @@ def winner_lines(outcome: Outcome, tested: Tested | None) -> list[str]:
             f"{unfinished} not finished; the same command goes on with what nobody trains",
         ]
     if winner is None:
-        return [*lines, "no setting has a result of every run, so that there is no winner"]
+        return [*lines, "no setting has a number as the result of every run: there is no winner"]
     lines.append(
         f"winner: {in_words(outcome.setting(winner))}, {shown_name(plan.metric)} "
         f"{shown_spread(plan.metric, winner.spread(plan.metric))} on the validation images "

@@ -1,6 +1,7 @@
 """Sweeps with trainings that only write a result: states, locks, signals, the winner's test."""
 
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -242,6 +243,19 @@ def test_a_setting_with_a_failed_run_cannot_win_and_is_named(outcome):
     assert "1 of its runs gave no result: it cannot win" in outcomes.winner_lines(read, None)[0]
 
 
+def test_a_winner_has_a_number_on_the_validation_images_and_perhaps_none_on_the_test(outcome):
+    sweep, read, _ = outcome
+    outcomes.test_winner(read)
+    kept = sweep.folder / outcomes.TEST
+    kept.write_text(kept.read_text().replace("0.7", "null"))
+    assert math.isnan(outcomes.test_winner(read).spread("accuracy").mean)
+    for trial in sweep.trials()[1:4:2]:  # of the better setting
+        log = trial.folder / "metrics.jsonl"
+        log.write_text(log.read_text().replace(', "accuracy": 0.', ', "accuracy": null, "was": 0.'))
+    read = outcomes.read_outcome(sweep.plan, sweep.folder, sweep.trials())
+    assert read.setting(read.winner) == {"optimizer.learning_rate": "0.1"}
+
+
 def test_another_winner_after_more_trials_is_told_as_a_second_look(outcome):
     sweep, read, looks = outcome
     outcomes.test_winner(read)
@@ -285,6 +299,25 @@ def test_a_study_of_optuna_goes_on_where_it_stopped(begin):
     states = [one.state.name for one in more.asking._study.trials]
     assert states == ["COMPLETE"] * 5
     assert more.asking._study.trials[0].value == pytest.approx(1 - rate_of(groups[0]))
+
+
+@pytest.mark.parity
+def test_a_proposal_counts_once_its_settings_are_complete(begin, monkeypatch):
+    pytest.importorskip("optuna", reason="of the optional group sweep")
+    over = ("optimizer.learning_rate=1e-4..1e-1:log", "batch_size=8..64")
+    asking = begin(over=over, sampler="tpe", trials=2).asking
+    other = Asking(asking._plan, begin(over=over, sampler="tpe", trials=2).folder)
+    assert asking.ask()
+
+    def killed(*_):
+        assert len(other.groups()) == 1  # what another process sees in the meantime
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(asking, "_suggested", killed)
+        asking.ask()
+    assert other.ask() and not other.ask()
+    assert [set(one) for one in other.groups()] == [{"optimizer.learning_rate", "batch_size"}] * 2
 
 
 def test_the_base_of_a_plan_leaves_the_space_out():
