@@ -21,7 +21,7 @@ from vit_jax.text import counted, tell
 _OF_THE_TEST = ("dataset", "data.test", "data.holdout", "data.split_seed")
 _OF_A_FOLD = (*_OF_THE_TEST, "data.fold", "data.train", "data.group_column")
 _LOWER_IS_BETTER = ("loss", "abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog", "error")
-_NO_SETTINGS = ("seed", "evaluate.every", "evaluate.batch_size")
+NO_SETTINGS = ("seed", "evaluate.every", "evaluate.batch_size")
 
 
 class Judged(NamedTuple):
@@ -140,7 +140,7 @@ def differing(runs: Iterable[FinishedRun]) -> tuple[str, ...]:
     return tuple(
         key
         for key in keys
-        if key not in _NO_SETTINGS
+        if key not in NO_SETTINGS
         and not is_free(key)
         and any(run.settings.get(key) != runs[0].settings.get(key) for run in runs)
     )

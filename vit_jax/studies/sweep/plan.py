@@ -79,12 +79,15 @@ class Plan:
         seed = {spaces.SEED: self.seeds[0]} if self.seeds[0] else {}
         return {key: one.tried[0] for key, one in self.space.items()} | seed
 
-    def variants(self) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-        """Yield settings in which each value of each key occurs, with what differs in them."""
+    def variants(self, seeds: bool = True) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+        """Yield settings in which each value of each key occurs, with what differs in them.
+
+        seeds: whether each seed occurs too, in place of the first alone.
+        """
         first = self.first()
         yield first, first
         for key, values in self.space.items():
-            for text in () if key == spaces.SEED else values.tried:
+            for text in values.tried if seeds or key != spaces.SEED else ():
                 if text != first[key]:
                     yield first | {key: text}, {key: text}
 
@@ -194,7 +197,7 @@ def complete(plan: Plan, metric: str = "") -> Plan:
         if key in plan.space:
             raise UserError(f"--config.{key} and --over {key} contradict each other; use one")
     monitor = ("", "")
-    for settings, changed in plan.variants():
+    for settings, changed in plan.variants(seeds=False):
         monitor = _checked(plan, settings, changed)
     metric = metric or monitor[0]
     lower = is_lower_better(metric) if metric != monitor[0] else monitor[1] == "min"
@@ -207,8 +210,21 @@ def based(plan: Plan) -> Plan:
     Raises:
         UserError: a key does not exist, or a value is invalid.
     """
-    for settings, _ in plan.variants():
-        plan.load(settings)
+    given: dict[tuple[str, str], str] = {}
+    for settings, changed in plan.variants():
+        config = plan.load(settings)
+        values = dict(flatten(config))
+        for key, text in changed.items():
+            value = repr(values.get(key, text))
+            if (other := given.setdefault((key, value), text)) != text:
+                raise UserError(
+                    f"--over {key}: {other} and {text} are the same value; list each value once"
+                )
+        if config.stop_after and plan.splits is None:
+            raise UserError(
+                f"stop_after = {config.stop_after!r} is not possible in a sweep, whose trials keep "
+                "the validation images for the choice; omit it, or use --pruner=median"
+            )
     config = plan.load(plan.first())
     if config.resume != "auto":
         raise UserError(

@@ -15,6 +15,7 @@ import numpy as np
 from vit_jax.config.schema import KEYS, is_free
 from vit_jax.config.values import Integer, Number
 from vit_jax.errors import UserError, shown
+from vit_jax.studies.finished import NO_SETTINGS
 
 SEED = "seed"
 
@@ -115,7 +116,7 @@ def _check_key(key: str) -> None:
             f"--over {key} is not possible: a sweep trains on the training images, chooses on the "
             "validation images and looks at the test images once; sweep over another key"
         )
-    if is_free(key):
+    if is_free(key) or (key in NO_SETTINGS and key != SEED):
         raise UserError(f"--over {key}: this key does not influence the result; sweep over another")
 
 

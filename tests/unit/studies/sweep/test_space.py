@@ -58,6 +58,7 @@ def test_a_space_can_be_exhausted():
         ("duration=5..10", "list its values"),
         ("data.test=test,train", "looks at the test images once"),
         ("log.every=1,2", "does not influence the result"),
+        ("evaluate.every=1 epochs,2 epochs", "does not influence the result"),
     ],
 )
 def test_invalid_spaces_are_refused_in_a_sentence(over, sentence):

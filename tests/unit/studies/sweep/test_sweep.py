@@ -159,6 +159,9 @@ def test_more_random_trials_are_added_to_the_same_sweep(begin):
         ({"trials": 3}, "a grid trains all"),
         ({"overrides": (("seed", "4"),)}, "contradict each other"),
         ({"overrides": (("resume", "never"),)}, "resume = 'never'"),
+        ({"over": ("seed=0,one",)}, "seed = 'one' is invalid"),
+        ({"over": ("optimizer.learning_rate=1e-3,0.001",)}, "1e-3 and 0.001 are the same value"),
+        ({"overrides": (("stop_after", "2"),)}, "stop_after = '2 evaluations' is not possible in"),
     ],
 )
 @pytest.mark.usefixtures("begin")
