@@ -14,7 +14,7 @@ kernel (`out`, `fc2`) only. A gate g = 1 on that part therefore has the derivati
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +31,7 @@ from vit_jax.models.description.roles import Role
 from vit_jax.models.fields import of_block
 from vit_jax.models.stacking import unstack_blocks
 from vit_jax.models.summary.cost import Cost, cost
+from vit_jax.models.validation import head_dims
 from vit_jax.runs import ModelRecord
 from vit_jax.runs.derived import check_empty, read_finished, write_derived
 from vit_jax.training.open_run import open_run
@@ -42,6 +43,7 @@ CRITERIA = ("taylor", "magnitude")
 _OF_HEADS = {Role.QKV: 2, Role.QKV_BIAS: 1, Role.ATTENTION_OUT: 0, Role.BIAS_TABLE: 1}
 _OF_UNITS = {Role.MLP_IN: 1, Role.MLP_IN_BIAS: 0, Role.MLP_OUT: 0}
 _LAST = (Role.ATTENTION_OUT, Role.MLP_OUT)
+_NUMBERS = ("heads", "head_dim", "mlp_width", "depth", "scan_layers")
 # Fields under which heads or units are in other parameters too, and the values without these.
 _PLAIN = {
     "attention_norm": False,
@@ -101,6 +103,11 @@ def prune(
     check_empty(folder)
     source, record, variables, step = read_finished(run, checkpoint, raw=raw)
     model = _prunable(record)
+    if by == "taylor" and not source.config_file.exists():
+        raise UserError(
+            f"{run} was not trained here, so it has no training images for by=taylor; use "
+            "by=magnitude"
+        )
     params = unstack_blocks(variables["params"])
     described = describe(params, model.roles())
     if by == "taylor":
@@ -164,7 +171,7 @@ def remove(
     flat = {}
     for path, leaf in flatten_dict(params, sep="/").items():
         one = described[path]
-        if one.block is not None:
+        if one.block in blocks:
             number = blocks.index(one.block)
             if one.role in _OF_HEADS:
                 leaf = np.take(leaf, heads[number], axis=_OF_HEADS[one.role])
@@ -182,18 +189,18 @@ def magnitude_scores(params: Any, described: Described) -> tuple[Scores, Scores]
 
     It is divided by the norm of all of them in a block, since blocks differ in scale.
     """
-    flat = flatten_dict(params, sep="/")
+    flat, blocks = flatten_dict(params, sep="/"), _blocks(described)
 
     def norms(axes: dict[Role, int], last: Role) -> Scores:
         squares: dict[str, Any] = {}
         for path, one in described.items():
-            if one.block is None or one.role not in axes:
+            if one.block not in blocks or one.role not in axes:
                 continue
             leaf = np.moveaxis(np.asarray(flat[path], np.float64), axes[one.role], 0)
             of_each = np.square(leaf.reshape(len(leaf), -1)).sum(axis=1)
             squares.setdefault(one.block, {})[one.role] = of_each
         scores = []
-        for block in _blocks(described):
+        for block in blocks:
             found = squares[block]
             count = len(found[last])
             of_each = sum(s.reshape(-1, count).sum(0) for s in found.values())
@@ -210,8 +217,10 @@ def taylor_scores(
 
     Squares are summed over images: derivatives of a batch's mean loss cancel and choose worse.
 
-    variables: with blocks apart. images: number of training images, rounded to whole batches
-    if there are more than one has.
+    variables: with blocks apart. images: number of training images; unreadable ones do not count.
+
+    Raises:
+        UserError: none of them can be read.
     """
     task, state = experiment.task, {k: v for k, v in variables.items() if k != "params"}
     model = task.model.clone(scan_layers=False) if task.model.scan_layers else task.model
@@ -240,34 +249,36 @@ def taylor_scores(
             for role in _LAST
         ]
 
+    def of_none(params: Any, example: dict[str, Any]) -> list[list[Any]]:
+        return jax.tree.map(jnp.zeros_like, jax.eval_shape(of_one, params, example))
+
     @jax.jit
-    def squares(params: Any, batch: dict[str, Any]) -> list[list[Any]]:
+    def squares(params: Any, batch: dict[str, Any], real: Any) -> list[list[Any]]:
         # One after another: gradients of all parameters for every image would fill the memory.
-        found = jax.lax.map(lambda example: of_one(params, example), batch)
+        found = jax.lax.map(
+            lambda each: jax.lax.cond(each[1], of_one, of_none, params, each[0]), (batch, real)
+        )
         return jax.tree.map(lambda one: one.sum(axis=0), found)
 
     totals = None
-    for batch in _whole_batches(experiment, images):
-        found = jax.device_get(squares(variables["params"], batch))
-        totals = found if totals is None else jax.tree.map(np.add, totals, found)
+    for batch in experiment.eval_batches(evenly_spaced(experiment.train_source, images)):
+        real = batch["mask"] > 0  # False for padding and unreadable images
+        if real.any():
+            read = {name: array for name, array in batch.items() if name != "mask"}
+            found = jax.device_get(squares(variables["params"], read, real))
+            totals = found if totals is None else jax.tree.map(np.add, totals, found)
+    if totals is None:
+        raise UserError("none of the training images can be read; use by=magnitude")
     return tuple(totals)
 
 
-def _whole_batches(experiment: Experiment, images: int) -> Iterator[dict[str, Any]]:
-    """Yield batches of training images as they are, all of one size, without augmentation.
-
-    Fewer images than a batch has are one batch of their number.
-    """
-    source = evenly_spaced(experiment.train_source, images)
-    for batch in experiment.eval_batches(source):
-        real = batch["mask"] > 0
-        if real.all() or len(source) < len(real):
-            yield {name: array[real] for name, array in batch.items() if name != "mask"}
-
-
 def _blocks(described: Described) -> list[str]:
-    """Return the paths of the blocks with an attention and an MLP, in order."""
-    found = {one.block: one.layers[0] for one in described.values() if one.role is Role.MLP_OUT}
+    """Return the paths of the blocks with an attention and an MLP, in order.
+
+    Those of a stem of convolutions have none, and the MLP of an attention pooling is in no block.
+    """
+    last = [one for one in described.values() if one.role is Role.MLP_OUT]
+    found = {one.block: one.layers[0] for one in last if one.block is not None}
     return sorted(found, key=lambda path: found[path])
 
 
@@ -291,7 +302,7 @@ def _prunable(record: ModelRecord) -> nn.Module:
             f"a run of the task {record.task!r} has modules beside {record.name}; prune a run of "
             "the model alone"
         )
-    if not all(hasattr(model, field) for field in ("heads", "head_dim", "mlp_width", "depth")):
+    if not all(hasattr(model, field) for field in (*_NUMBERS, *_PLAIN, "mlp", "pool")):
         raise UserError(
             f"{record.name} has no numbers of heads and hidden units for each block; a ViT can be "
             "pruned"
@@ -302,6 +313,12 @@ def _prunable(record: ModelRecord) -> nn.Module:
                 f"{record.name} has {field}={shown(given)}, whose parameters belong to all heads "
                 f"or hidden units together; only a model with {field}={value!r} can be pruned"
             )
+    if len(sizes := head_dims(model)) > 1:
+        raise UserError(
+            f"{record.name} has heads of {' and '.join(map(str, sorted(sizes)))} channels, and a "
+            "model without some of them has one head_dim; only one with heads of one size can be "
+            "pruned"
+        )
     return model.clone(scan_layers=False)
 
 

@@ -98,21 +98,22 @@ class Squares:
 
 
 class Data:
-    """An experiment as the scores use it: two batches, of which the second has padding."""
+    """An experiment as the scores use it: batches with padding and unreadable images."""
 
     preprocessing, train_source = None, range(2)
 
-    def __init__(self, model):
-        self.task = Squares(model)
+    def __init__(self, model, *masks):
+        self.task, self.masks = Squares(model), masks
 
     def eval_batches(self, source):
-        yield {"image": IMAGES, "mask": np.ones(2)}
-        yield {"image": IMAGES, "mask": np.array([1, 0])}
+        for mask in self.masks:
+            yield {"image": IMAGES, "mask": np.array(mask)}
 
 
 def test_taylor_scores_are_squared_derivatives_by_gates():
     model, params, _ = tiny()
-    heads, units = taylor_scores(Data(model), {"params": params}, 2)
+    heads, units = taylor_scores(Data(model, [1, 1], [0, 0], [1, 0]), {"params": params}, 6)
+    times = np.array([2, 1])  # that each image is read
 
     @jax.jit
     def losses(params):
@@ -127,28 +128,40 @@ def test_taylor_scores_are_squared_derivatives_by_gates():
         return (values[0] - values[1]) / (2 * step)
 
     of_head = difference("blocks_0/attn/out/kernel", 1)  # of every image
-    np.testing.assert_allclose(heads[0][1], (of_head**2).sum(), rtol=0.02)
+    np.testing.assert_allclose(heads[0][1], (times * of_head**2).sum(), rtol=0.02)
     of_unit = difference("blocks_1/mlp/fc2/kernel", 4)
-    np.testing.assert_allclose(units[1][4], (of_unit**2).sum(), rtol=0.02)
+    np.testing.assert_allclose(units[1][4], (times * of_unit**2).sum(), rtol=0.02)
 
 
-def test_fewer_images_than_a_batch_are_scored_without_its_padding():
+def written(path, name, fields):
+    """Write the run of a model with random parameters."""
+    record = ModelRecord(name, fields, Preprocessing((16, 16)), ("a", "b", "c"))
+    run = RunDir(path)
+    run.write_variables(random_variables(record.create_model(), IMAGES[:1]), record)
+    run.write_model(record)
+    return run.path
+
+
+HYBRID = {"patch_size": 8, "stem_units": (1, 1), "stem_width": 4, "stem_groups": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("ViT-Ti/16", {**FIELDS, "pool": "map"}), ("HybridViT", {**FIELDS, **HYBRID})],
+)
+def test_a_pooling_and_a_stem_stay_as_they_are(tmp_path, name, fields):
+    run = written(tmp_path / "run", name, fields)
+    pruned = prune(run, tmp_path / "out", heads=0.25, mlp=0.5, by="magnitude")
+    assert len(pruned.heads) == len(pruned.mlp_width) == 2
+    found = RunDir(tmp_path / "out").read_variables()[0]["params"]
+    shapes = trace_init(pruned.record.create_model(), IMAGES)["params"]
+    assert jax.tree.map(np.shape, found) == jax.tree.map(np.shape, shapes)
+
+
+def test_without_a_readable_image_there_are_no_derivatives():
     model, params, _ = tiny()
-
-    class OfOne(Data):
-        train_source = range(1)
-
-        def __init__(self, mask):
-            super().__init__(model)
-            self.mask = np.array(mask)
-
-        def eval_batches(self, source):
-            yield {"image": IMAGES, "mask": self.mask}
-
-    alone = [taylor_scores(OfOne(mask), {"params": params}, 1) for mask in ([1, 0], [0, 1])]
-    both = taylor_scores(Data(model), {"params": params}, 2)
-    for first, second, sums in zip(*map(jax.tree.leaves, (*alone, both)), strict=True):
-        np.testing.assert_allclose(first + second, sums, rtol=1e-4)
+    with pytest.raises(UserError, match="none of the training images can be read"):
+        taylor_scores(Data(model, [0, 0]), {"params": params}, 2)
 
 
 def test_a_run_is_pruned_to_a_run_of_its_own(tmp_path):
@@ -177,6 +190,8 @@ def test_a_run_is_pruned_to_a_run_of_its_own(tmp_path):
         ("ViT-Ti/16", FIELDS, {}, "nothing to prune"),
         ("ViT-Ti/16", FIELDS, {"mlp": 0.5, "by": "luck"}, "use taylor or magnitude"),
         ("ViT-Ti/16", {**FIELDS, "lora_rank": 2}, {"mlp": 0.5}, "with lora_rank=0 can be pruned"),
+        ("ViT-Ti/16", {**FIELDS, "heads": (4, 2)}, {"mlp": 0.5}, "has heads of 4 and 8 channels"),
+        ("ViT-Ti/16", FIELDS, {"mlp": 0.5}, "no training images for by=taylor; use by=magnitude"),
         ("Mixer-S/16", {"image_size": 32}, {"mlp": 0.5}, "Mixer-S/16 has no numbers of heads"),
     ],
 )
