@@ -21,7 +21,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="of the optional group o
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return write_classifier(tmp_path_factory.mktemp("onnx") / "run", depth=2)
+    return write_classifier(tmp_path_factory.mktemp("onnx") / "run", depth=2, scan_layers=True)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,36 @@ def test_openvino_computes_the_same_in_float32(run, images, expected):
     found = model(images)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, atol=1e-5)
+
+
+def test_values_that_a_loop_reads_keep_their_names():
+    from onnx import TensorProto, helper
+
+    from vit_jax.export.onnx_graph import with_short_names
+
+    def value(name, kind=TensorProto.FLOAT, shape=(2,)):
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    once = helper.make_node("Add", ["before", "weights"], ["after"])
+    again = helper.make_node("Identity", ["going"], ["goes_on"])
+    inner = [value("number", TensorProto.INT64, ()), value("going", TensorProto.BOOL, ())]
+    body = helper.make_graph(
+        [once, again],
+        "body",
+        [*inner, value("before")],
+        [value("goes_on", TensorProto.BOOL, ()), value("after")],
+    )
+    times = helper.make_tensor("times", TensorProto.INT64, (), [3])
+    weights = helper.make_tensor("start", TensorProto.FLOAT, (2,), [1.0, 2.0])
+    nodes = [
+        helper.make_node("Neg", ["start"], ["weights"]),
+        helper.make_node("Loop", ["times", "", "images"], ["sums"], body=body),
+    ]
+    graph = helper.make_graph(nodes, "graph", [value("images")], [value("sums")], [times, weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    session = onnxruntime.InferenceSession(with_short_names(model).SerializeToString())
+    [found] = session.run(None, {"images": np.zeros(2, np.float32)})
+    np.testing.assert_array_equal(found, [-3, -6])
 
 
 class CallsPython(Predictor):

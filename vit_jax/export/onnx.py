@@ -66,6 +66,7 @@ def write_onnx(
     """Write the graph of a predictor, after comparing it with the predictor.
 
     Args:
+        predictor: it computes in float32.
         facts: for the metadata, values of JSON.
         images: preprocessed real images.
         int8: whether matrices are rounded to 8 bits, after the comparison in float32.
@@ -78,7 +79,6 @@ def write_onnx(
         UserError: a package is missing, ONNX cannot take an operation, or the outputs differ.
     """
     need_packages()
-    predictor = in_float32(predictor)
     model = simplified(graph_of(predictor))
     for name, value in facts.items():
         model.metadata_props.add(key=name, value=json.dumps(value, ensure_ascii=False))
@@ -93,13 +93,6 @@ def write_onnx(
     with writing(folder / GRAPH):
         (folder / GRAPH).write_bytes(model.SerializeToString())
     return found
-
-
-def in_float32(predictor: Predictor) -> Predictor:
-    """Return a predictor that computes in float32."""
-    if getattr(predictor.model, "dtype", "float32") != "float32":
-        predictor.model = predictor.model.clone(dtype="float32")
-    return predictor
 
 
 def graph_of(predictor: Predictor) -> "onnx.ModelProto":

@@ -1,5 +1,6 @@
 """Changes of an ONNX graph after it was traced."""
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -70,10 +71,12 @@ def with_plain_products(model: "onnx.ModelProto") -> "onnx.ModelProto":
 def with_short_names(model: "onnx.ModelProto") -> "onnx.ModelProto":
     """Return a graph without names of nodes and shapes of values, which a small file feels."""
     kept = {one.name for one in (*model.graph.input, *model.graph.output)} | {""}
+    kept |= _inner_names(model.graph)
     short: dict[str, str] = {name: name for name in kept}
+    free = (name for number in itertools.count() if (name := f"{number:x}") not in kept)
 
     def renamed(name: str) -> str:
-        return short.setdefault(name, f"{len(short):x}")
+        return short.get(name) or short.setdefault(name, next(free))
 
     for tensor in model.graph.initializer:
         tensor.name = renamed(tensor.name)
@@ -97,7 +100,7 @@ def with_known_shapes(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
     graph = model.graph
     shapes = {one.name: _shape(one) for one in (*graph.input, *graph.value_info, *graph.output)}
-    outputs, same = {one.name for one in graph.output}, dict[str, str]()
+    outputs, same = {one.name for one in graph.output} | _inner_names(graph), dict[str, str]()
     constants: dict[tuple[int, ...], str] = {}
     for node in graph.node:
         node.input[:] = [same.get(name, name) for name in node.input]
@@ -115,6 +118,13 @@ def with_known_shapes(model: "onnx.ModelProto") -> "onnx.ModelProto":
     del graph.node[:]
     graph.node.extend(nodes)
     return model
+
+
+def _inner_names(graph: "onnx.GraphProto") -> set[str]:
+    """Return the names of values in the graphs inside its nodes, such as the body of a loop."""
+    inner = [one.g for node in graph.node for one in node.attribute if one.HasField("g")]
+    names = {name for body in inner for node in body.node for name in (*node.input, *node.output)}
+    return names.union(*({one.name for one in body.output} | _inner_names(body) for body in inner))
 
 
 def _shape(value: "onnx.ValueInfoProto") -> tuple[int | str, ...] | None:

@@ -28,6 +28,7 @@ def write_openvino(
     """Write `model.xml` and `model.bin`, after comparing them with the predictor.
 
     Args:
+        predictor: it computes in float32.
         facts: for `rt_info` of the model, values of JSON.
         images: preprocessed real images.
 
@@ -43,7 +44,6 @@ def write_openvino(
     onnx.need_packages("openvino")
     import openvino
 
-    predictor = onnx.in_float32(predictor)
     with tempfile.TemporaryDirectory() as draft:
         path = Path(draft) / onnx.GRAPH
         path.write_bytes(onnx.simplified(onnx.graph_of(predictor)).SerializeToString())

@@ -11,7 +11,7 @@ from vit_jax.export.onnx import need_packages, write_onnx
 from vit_jax.export.photographs import photographs
 from vit_jax.inference.loading import load
 from vit_jax.inference.predictor import Predictor
-from vit_jax.runs import RunDir
+from vit_jax.runs import ModelRecord, RunDir
 from vit_jax.runs.derived import is_in_training, written_whole
 from vit_jax.weights.convert import OF_BOTH_TOWERS
 
@@ -64,7 +64,7 @@ def export_run(
         return _convert(run, folder, to, step, raw)
     if to != "stablehlo":
         need_packages(*["openvino"] * (to == "openvino"))
-    predictor = load(path, step, raw=raw)
+    predictor = load(path, step, raw=raw, **({} if to == "stablehlo" else _for_graphs(record)))
     facts = files.description_of(record, predictor, to)
     with written_whole(folder) as draft:
         facts |= _write(draft, predictor, to, facts, int8, images)
@@ -91,6 +91,15 @@ def _write(
     from vit_jax.export.openvino import write_openvino
 
     return write_openvino(draft, predictor, facts, real)
+
+
+def _for_graphs(record: ModelRecord) -> dict[str, Any]:
+    """Return the fields with which a model is traced as a graph, where it has others.
+
+    It computes in float32. Its blocks are apart, since matrices inside a loop are not rounded.
+    """
+    model, wanted = record.create_model(), {"dtype": "float32", "scan_layers": False}
+    return {name: value for name, value in wanted.items() if getattr(model, name, value) != value}
 
 
 def _step(run: RunDir, checkpoint: int | str) -> int:

@@ -1,5 +1,6 @@
 """Mistakes of an export: one sentence each, and nothing is left behind."""
 
+import dataclasses
 import importlib.util
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 from PIL import Image
 
 from tests.support.exported import write_classifier
+from tests.support.two_towers import write_tiny_run
 from vit_jax.cli import main
 from vit_jax.data import Preprocessing
+from vit_jax.export import targets
 from vit_jax.export.photographs import photographs
 
 
@@ -81,6 +84,18 @@ def test_an_unfinished_run_and_a_damaged_one(tmp_path, capsys):
     assert main(["export", str(run.path), str(out)]) == 2
     assert "no readable checkpoint 0 in" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [run.path]
+
+
+def test_graphs_are_made_of_float32_and_of_blocks_apart(tmp_path, monkeypatch):
+    run, seen = write_tiny_run(tmp_path / "run"), []
+    record = run.read_model()
+    fields = {**record.fields, "dtype": "bfloat16", "scan_layers": True}
+    run.write_model(dataclasses.replace(record, fields=fields))
+    monkeypatch.setattr(targets, "need_packages", lambda *names: None)
+    monkeypatch.setattr(targets, "write_onnx", lambda *made, **how: seen.append(made[1]) or {})
+    targets.export_run(run.path, tmp_path / "out", "onnx")
+    [towers] = seen
+    assert towers.task.model.dtype == "float32" and "blocks_0" in towers.params["image"]
 
 
 def test_other_libraries_get_what_convert_writes(run, tmp_path, capsys):
