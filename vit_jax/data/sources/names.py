@@ -21,10 +21,11 @@ def parse_argument(argument: str, count: int) -> tuple[str, tuple[int, int] | No
       count: that of a name alone, whose seed is 0.
 
     Returns:
-      None for the numbers unless the count is at least 1 and the seed at least 0.
+      None for the numbers unless the count is at least 1 and the seed at least 0. The seed is one
+      of numpy's `RandomState`, modulo 2^32.
     """
     name, *texts = argument.split(":")
     if len(texts) > 2 or not all(text.isdecimal() for text in texts):
         return name, None
     count, seed = [*map(int, texts), *(count, 0)[len(texts) :]]
-    return name, (count, seed) if count >= 1 else None
+    return name, (count, seed % 2**32) if count >= 1 else None

@@ -69,7 +69,7 @@ def names_of(class_name: str) -> tuple[str, ...]:
     names = [name.strip().lower() for name in class_name.split("/")]
     if class_name.isdecimal() and int(class_name) < len(_NUMBERS):
         names.append(_NUMBERS[int(class_name)])
-    return tuple(filter(None, names))
+    return tuple(filter(None, names)) or (class_name,)  # such as "/"
 
 
 def templates_of(class_names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -287,7 +287,7 @@ def _split_column(names: Sequence[str], records: Sequence[dict[str, Any]]) -> st
         for name in names:
             if _plain(name) != usual:
                 continue
-            values = {row.get(name) for row in records}
+            values = (row.get(name) for row in records)
             if usual == "split" or all(
                 isinstance(value, str) and value.lower() in SPLIT_NAMES for value in values
             ):

@@ -157,7 +157,7 @@ class Scenes(Sequence[Example]):
 
     def __getitem__(self, index: int) -> Example:
         # RandomState, because numpy guarantees its stream for ever.
-        rng = np.random.RandomState([self.seed % 2**32, self.stream, index])
+        rng = np.random.RandomState([self.seed, self.stream, index])
         coarse = rng.uniform(size=(5, 5, 3))
         bottom = rng.uniform(_GROUND[0], 0.6 * _GROUND[0] + 0.4 * _GROUND[1])
         top = rng.uniform(bottom + 1, _GROUND[1])

@@ -75,6 +75,8 @@ def test_a_clip_is_a_function_of_split_seed_and_number():
     assert any((one[i]["image"] != other[i]["image"]).any() for i in range(5))
     assert any((one[i]["image"] != made().splits["test"][i]["image"]).any() for i in range(5))
     assert made("digits:20:3").version != made("digits:20:4").version
+    large = made(f"digits:20:{2**32 + 3}").splits["train"]
+    np.testing.assert_array_equal(large[5]["image"], one[5]["image"])
 
 
 @pytest.mark.parametrize("argument", ["", "fashion", "digits:0", "digits:few", "digits:1:2:3"])

@@ -31,6 +31,7 @@ def read(tokenizer, ids):
 def test_classes_have_their_names():
     assert names_of("7") == ("7", "seven")
     assert names_of("T-shirt/top") == ("t-shirt", "top")
+    assert names_of(" / ") == (" / ",)
     assert captioned("captions:fashion") == "tfds:fashion_mnist"
     assert captioned("captions:folder:a/b") == "folder:a/b" and captioned("digits") is None
 

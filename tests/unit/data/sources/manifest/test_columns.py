@@ -56,6 +56,9 @@ def test_columns_of_zeros_and_ones_are_classes():
 def test_a_column_of_another_name_divides_only_if_it_holds_splits():
     assert choose("path,label,set", "a,x,train", "b,y,TEST").split == "set"
     assert choose("path,label,set", "a,x,train", "b,y,blue").split is None
+    lists = [{"path": "a", "label": "x", "set": ["train"]}]  # of JSON
+    found = choose_columns("t", ["path", "label", "set"], lists, TableOptions(), lambda name: True)
+    assert found.split is None
 
 
 @pytest.mark.parametrize(
