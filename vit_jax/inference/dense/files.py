@@ -20,22 +20,22 @@ def write_files(
     Args:
         predictor: one with `files`.
         images: files and folders.
-        folder: made if missing.
+        folder: made if missing. Where it is inside a folder of images, its files are none of them.
 
     Raises:
-        UserError: the folder cannot be made.
+        UserError: the folder cannot be made, or images are given that are inside of it.
     """
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--output={folder} is no folder and cannot be made: {error}") from error
-    taken: dict[str, int] = {}
-    for name, image in named_images(images):
+    taken: set[str] = set()
+    for name, image in named_images(_outside(images, folder)):
         if isinstance(image, DecodeError):
             yield as_text(name), image
             continue
-        if Path(name).resolve().is_relative_to(folder.resolve()):  # inside a folder of images
+        if _is_inside(name, folder):
             continue
         try:
             pixels = predictor.preprocessing.decode(image, name=as_text(name))
@@ -43,7 +43,24 @@ def write_files(
             yield as_text(name), error
             continue
         [result] = predictor(pixels)
-        stem = Path(as_text(name)).stem
-        number = taken[stem] = taken.get(stem, 0) + 1
-        stem = stem if number == 1 else f"{stem}-{number}"
+        stem = own = Path(as_text(name)).stem
+        number = 1
+        while stem in taken:
+            stem = f"{own}-{(number := number + 1)}"
+        taken.add(stem)
         yield as_text(name), predictor.write(folder, stem, result, pixels)
+
+
+def _outside(images: Iterable[str | DecodeError], folder: Path) -> Iterator[str | DecodeError]:
+    """Yield images and folders of images; raise UserError for one in the folder of the results."""
+    for name in images:
+        if not isinstance(name, DecodeError) and _is_inside(name, folder):
+            raise UserError(
+                f"--output={folder} is, or contains, {as_text(name)}, so that results would lie"
+                " among the images; use another folder"
+            )
+        yield name
+
+
+def _is_inside(name: str, folder: Path) -> bool:
+    return Path(name).resolve().is_relative_to(folder.resolve())
