@@ -234,23 +234,26 @@ class DepthImages(Evaluator):
     inputs: ClassVar = INPUTS
 
     def step(self, variables, batch):
-        """Return images, true and aligned predicted depths and the AbsRel as rows."""
+        """Return images, true and aligned predicted depths and the AbsRel, or NaN, as rows."""
         _, predicted = self.predict(variables, batch)
-        known = known_depth(batch["depth"], self.min_depth, self.max_depth, self.crop)
+        depths = {"min_depth": self.min_depth, "max_depth": self.max_depth, "crop": self.crop}
+        known = known_depth(batch["depth"], **depths)
         true = jnp.where(known, batch["depth"], 1.0)
+        errors = depth_errors(predicted, batch["depth"], alignment=self.alignment, **depths)
+        error = jnp.where(errors["pixels"] > 0, errors["abs_rel"], jnp.nan)
         predicted = aligned(predicted, true, known, self.alignment, self.max_depth)
-        error = masked_mean(jnp.abs(predicted - true) / true, known)
         rows = {"true": jnp.where(known, true, 0.0), "predicted": predicted, "error": error}
         return {"weight": jnp.sum(batch["mask"])}, {"image": batch["image"], **rows}
 
     def finish(self, parts):
-        """Return the figure, and no metric but the number of images."""
+        """Return the figure of images with a known depth, and no metric but the number of all."""
         rows = parts[HELD_OUT].rows
-        order = np.argsort(rows["error"], kind="stable")
+        order = np.argsort(rows["error"], kind="stable")  # NaN last
+        order = order[: np.isfinite(rows["error"]).sum()]
         best, worst = order[:SHOWN], order[SHOWN:][-SHOWN:]
         chosen = {name: rows[name][[*best, *worst]] for name in rows if name != "index"}
-        figures = {self.name: lambda: self._drawn(chosen)}
-        return Result({"examples": len(order)}, figures=figures)
+        figures = {self.name: lambda: self._drawn(chosen)} if len(order) else {}
+        return Result({"examples": len(rows["error"])}, figures=figures)
 
     def _drawn(self, rows):
         from vit_jax.data.inspect.overlays import depth_colours

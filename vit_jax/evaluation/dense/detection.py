@@ -6,6 +6,8 @@
 - `ap_small`, `ap_medium` and `ap_large` are those of objects below 32 x 32 pixels, up to 96 x 96,
   and above, in pixels of the model's input. `ar_N` is the mean recall with N detections in an
   image.
+- Crowds are not among the objects of any source here, so that a detection in one counts as wrong;
+  COCO's own evaluation passes over it.
 - A metric for which there are no objects, such as `ap_large` where all are small, is left out.
 
 Source: Lin et al. 2014, "Microsoft COCO", and https://cocodataset.org/#detection-eval.

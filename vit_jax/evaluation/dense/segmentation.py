@@ -172,22 +172,24 @@ class SegmentedImages(Evaluator):
     inputs: ClassVar = INPUTS
 
     def step(self, variables, batch):
-        """Return images, true and predicted classes and the mean IoU as rows."""
+        """Return images, true and predicted classes and the mean IoU, or NaN, as rows."""
         true, classes = batch["segmentation"].astype(jnp.int32), len(self.class_names)
         true = jnp.where(is_counted(true, classes), true, -1)
         _, predicted = self.predict(variables, batch)
         iou = mean_iou_of_images(count_pixels(true, predicted, classes))
+        iou = jnp.where((true >= 0).any((1, 2)), iou, jnp.nan)
         rows = {"image": batch["image"], "true": true, "predicted": predicted, "iou": iou}
         return {"weight": jnp.sum(batch["mask"])}, rows
 
     def finish(self, parts):
-        """Return the figure, and no metric but the number of images."""
+        """Return the figure of images with a true class, and no metric but the number of all."""
         rows = parts[HELD_OUT].rows
-        order = np.argsort(rows["iou"], kind="stable")
+        order = np.argsort(rows["iou"], kind="stable")  # NaN last
+        order = order[: np.isfinite(rows["iou"]).sum()]
         worst, best = order[:SHOWN], order[SHOWN:][-SHOWN:]
         chosen = {name: rows[name][[*best[::-1], *worst[::-1]]] for name in rows if name != "index"}
-        figures = {self.name: lambda: self._drawn(chosen)}
-        return Result({"examples": len(order)}, figures=figures)
+        figures = {self.name: lambda: self._drawn(chosen)} if len(order) else {}
+        return Result({"examples": len(rows["iou"])}, figures=figures)
 
     def _drawn(self, rows):
         from vit_jax.data.inspect.overlays import draw_mask

@@ -150,17 +150,20 @@ def test_the_evaluator_leaves_out_padding_and_counts_what_has_no_depth():
 
 
 def test_the_figure_has_the_best_and_the_worst_images_and_their_errors():
-    truth = np.full((6, 4, 4), 2.0, np.float32)
-    truth[:, 0] = 0
-    predicted = truth + np.arange(6, dtype=np.float32)[:, None, None] / 4
-    batch = {"depth": truth, "image": np.zeros((6, 4, 4, 3), np.float32), "mask": np.ones(6)}
+    truth = np.full((7, 4, 4), 2.0, np.float32)
+    truth[:, 0] = truth[6] = 0
+    predicted = truth + np.arange(7, dtype=np.float32)[:, None, None] / 4
+    batch = {"depth": truth, "image": np.zeros((7, 4, 4, 3), np.float32), "mask": np.ones(7)}
     found = (Loss(0.0, 1.0, {}, {}), predicted)
     evaluator = DepthImages(lambda *_: found, Preprocessing((4, 4)))
     sums, rows = evaluator.step({}, batch)
     rows = {name: np.asarray(row) for name, row in rows.items()}
-    np.testing.assert_allclose(rows["error"], np.arange(6) / 8, atol=1e-6)
-    result = evaluator.finish({HELD_OUT: Part(sums, rows, 6, None)})
-    assert result.metrics == {"examples": 6}
+    # An image without a known depth is judged by nothing, and is no best one.
+    np.testing.assert_allclose(rows["error"], [*np.arange(6) / 8, np.nan], atol=1e-6)
+    result = evaluator.finish({HELD_OUT: Part(sums, rows, 7, None)})
+    assert result.metrics == {"examples": 7}
+    unknown = {name: row[6:] for name, row in rows.items()}
+    assert not evaluator.finish({HELD_OUT: Part(sums, unknown, 1, None)}).figures
     figure = result.figures["depths"]()
     assert "0.000 0.125 0.250 0.375 0.500 0.625" in figure.get_suptitle()
     panels = np.array(figure.axes).reshape(4, 6)

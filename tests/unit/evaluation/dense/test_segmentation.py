@@ -14,6 +14,7 @@ from vit_jax.evaluation.dense.segmentation import (
     IGNORED,
     PixelCounts,
     SegmentationEvaluator,
+    SegmentedImages,
     count_pixels,
     mean_iou_of_images,
 )
@@ -147,3 +148,16 @@ def counts_on(numbers):
 def test_eight_devices_count_the_same():
     one, eight = on_eight_devices(counts_on, (1, 8))
     np.testing.assert_array_equal(one, eight)
+
+
+def test_an_image_of_ignored_pixels_alone_is_no_best_one():
+    true = np.array([[[0, 1]], [[IGNORED, IGNORED]]], np.int32)
+    batch = {"segmentation": true, "image": np.zeros((2, 1, 2, 3)), "mask": np.ones(2)}
+    answers = jnp.zeros((2, 1, 2), jnp.int32)
+    sums, rows = SegmentedImages(lambda *_: (0.0, answers), NAMES, None).step({}, batch)
+    rows = {name: np.asarray(row) for name, row in rows.items()}
+    np.testing.assert_allclose(rows["iou"], [0.25, np.nan])
+    evaluator = SegmentedImages(lambda *_: None, NAMES, None)
+    assert evaluator.finish({HELD_OUT: Part(sums, rows, 2, None)}).metrics == {"examples": 2}
+    ignored = {name: row[1:] for name, row in rows.items()}
+    assert not evaluator.finish({HELD_OUT: Part(sums, ignored, 1, None)}).figures
