@@ -79,12 +79,20 @@ def masked_sine_positions(
 def shrunk_mask(
     mask: Bool[Array, "batch height width"], grid: tuple[int, int]
 ) -> Bool[Array, "batch rows columns"]:
-    """Return a mask of pixels for a grid of places: each has the value of its first pixel."""
-    rows, columns = (
-        np.arange(places) * pixels // places
-        for places, pixels in zip(grid, mask.shape[1:], strict=True)
+    """Return a mask of pixels for a grid of places: each has the value of its first pixel.
+
+    Of an image so thin that it has none of these pixels, the places that show any of it are left:
+    attention to nothing would not be a number.
+    """
+    sizes = tuple(zip(grid, mask.shape[1:], strict=True))
+    rows, columns = (np.arange(places) * pixels // places for places, pixels in sizes)
+    first = mask[:, rows[:, None], columns]
+    of_rows, of_columns = (
+        np.arange(pixels) * places // pixels == np.arange(places)[:, None]
+        for places, pixels in sizes
     )
-    return mask[:, rows[:, None], columns]
+    shown = jnp.einsum("rh,cw,bhw->brc", of_rows, of_columns, mask, preferred_element_type=int) > 0
+    return jnp.where(first.any((1, 2), keepdims=True), first, shown)
 
 
 class SineAttention(Attention):

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vit_jax.models.attention.multi_head import Attention
 from vit_jax.models.block import run_blocks
 from vit_jax.models.dense import DETECTION, DenseModel
 from vit_jax.models.description.roles import Role, Roles
@@ -53,7 +54,8 @@ class YOLOS(DenseModel):
     def __post_init__(self):
         super().__post_init__()
         backbone = self.make_backbone()
-        if not isinstance(backbone, ViT) or backbone.distilled:
+        plain = isinstance(backbone, ViT) and backbone.attention_class is Attention
+        if not plain or backbone.distilled:
             raise ValueError(
                 f"YOLOS: backbone_name={self.backbone_name!r} has no place for detection tokens; "
                 "use a ViT that is not distilled, such as 'DeiT-Ti/16', or DETR, which takes any "

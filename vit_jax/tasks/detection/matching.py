@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vit_jax.models.detection.heads import Detections, centred, cornered
 
-_NEVER = 1e6  # cost of a pair that is not to be compared: far above real ones, which are below 100
+_NEVER = 1e6  # cost of a pair that is not to be compared: far above those of usual weights
 
 
 class Objects(NamedTuple):
@@ -109,10 +109,11 @@ def match(
     Source: Kuhn 1955, the Hungarian method, by `optax.assignment`.
     """
     queries, objects = costs.shape
-    # Equal costs of padding take no part in the choice, if each object has a query. Otherwise
-    # high ones leave padding without a query first.
-    costs = jnp.where(there, costs, 0.0 if objects <= queries else 100.0)
     costs = jnp.nan_to_num(costs, nan=_NEVER, posinf=_NEVER, neginf=-_NEVER)
+    # Equal costs of padding take no part in the choice, if each object has a query. Otherwise
+    # costs above all others leave padding without a query first.
+    of_padding = 0.0 if objects <= queries else costs.max() + 1
+    costs = jnp.where(there, costs, of_padding)
     rows, columns = optax.assignment.hungarian_algorithm(jax.lax.stop_gradient(costs))
     return jnp.full(objects, -1).at[columns].set(rows)
 

@@ -117,6 +117,7 @@ def test_detr_takes_a_vit():
     [
         (lambda: YOLOS(backbone_name="ResNet-50"), "has no place for detection tokens; use a ViT"),
         (lambda: YOLOS(backbone_name="DeiT-S/16-distilled"), "use a ViT that is not distilled"),
+        (lambda: YOLOS(backbone_name="ViTDet-B/16"), "'ViTDet-B/16' has no place for detection"),
         (lambda: YOLOS(backbone_fields={"positions": "rotary"}), "positions='rotary' does not go"),
         (
             lambda: YOLOS(backbone_fields={"scan_layers": True}, mid_positions=True),

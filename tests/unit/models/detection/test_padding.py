@@ -11,6 +11,7 @@ from tests.support.stored import loaded
 from vit_jax.data import Preprocessing
 from vit_jax.models.detection.heads import Detections
 from vit_jax.models.detection.padding import in_window, mask_of_padding, of_padded, windows_of
+from vit_jax.models.detection.transformer import shrunk_mask
 from vit_jax.tasks.detection.task import Detection
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -55,6 +56,15 @@ def test_padding_is_told_by_its_colour_at_the_borders():
     np.testing.assert_allclose(windows_of(found), [(0, 0.25, 0.625, 0.75), (0, 0, 1, 1)])
     alone = jnp.broadcast_to(level, (1, 4, 4, 3))
     assert np.asarray(mask_of_padding(alone, level)).all()
+
+
+def test_a_thin_image_leaves_some_place_of_the_grid():
+    mask = np.zeros((2, 8, 8), bool)
+    mask[0, 2:6, 3] = True  # no first pixel of a place, which are in rows and columns 0 and 4
+    mask[1, 2:6, 3:6] = True
+    with jax.disable_jit():
+        found = np.asarray(shrunk_mask(mask, (2, 2)))
+    assert found.tolist() == [[[True, False], [True, False]], [[False, False], [False, True]]]
 
 
 def test_boxes_go_into_the_image_and_back():
