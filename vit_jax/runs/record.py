@@ -137,7 +137,9 @@ class ModelRecord:
                 f"{', '.join(of_pixels[0][:10])}, so they cannot be matched"
             )
         if self.class_names:
-            check_inputs({"label": LABEL}, source, wanted_by="a classifier")
+            # A head of several learns from the examples that have labels.
+            label = dataclasses.replace(LABEL, partial=not self.classifies)
+            check_inputs({"label": label}, source, wanted_by="a classifier")
         classes, found = len(self.class_names), len(source.class_names)
         if classes and found != classes:
             raise UserError(

@@ -146,6 +146,16 @@ def test_other_data_must_have_the_classes_of_the_run():
         record.check_classes("cows", others, "runs/pets")
 
 
+def test_labels_may_be_missing_for_a_head_of_several_but_not_for_a_classifier():
+    several = ModelRecord("UniversalViT", {}, Preprocessing((8, 8)), NAMES, "none")
+    mixed = source_of(label=Feature("label", partial=True))
+    mixed = dataclasses.replace(mixed, class_names=NAMES)
+    several.check_classes("mix", mixed, "runs/several")
+    classifier = dataclasses.replace(several, activation="softmax")
+    with pytest.raises(UserError, match="some examples of pets train have no 'label'"):
+        classifier.check_classes("mix", mixed, "runs/pets")
+
+
 def test_a_model_of_classes_is_refused_in_a_sentence():
     config = default_config()
     model = create_model("ViT-Ti/16", image_size=16, depth=1)
