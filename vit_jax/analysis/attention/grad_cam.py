@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from vit_jax.analysis.attention.compute import check_grid
 from vit_jax.analysis.inputs import check_normalised
-from vit_jax.errors import UserError
+from vit_jax.errors import UserError, shown
 from vit_jax.models.description.blocks import BlockInfo, block_infos
 from vit_jax.models.stacking import unstack_blocks
 
@@ -56,8 +56,8 @@ def grad_cam(
             of a ViT that classifies by its class token, patches no longer do.
 
     Raises:
-        UserError: unknown block, a model without blocks on a grid or without classes, or images
-            that are not normalised.
+        UserError: unknown block or class, a model without blocks on a grid or without classes, or
+            images that are not normalised.
     """
     check_normalised(images)
     if getattr(model, "scan_layers", False):
@@ -70,6 +70,12 @@ def grad_cam(
     if logits.ndim != 2 or not getattr(model, "num_classes", 1):
         raise UserError("Grad-CAM needs the logit of a class, but this model has no classifier")
     wanted = logits.argmax(axis=-1) if classes is None else np.asarray(classes)
+    count, most = logits.shape
+    if wanted.shape != (count,) or wanted.min() < 0 or wanted.max() >= most:
+        raise UserError(
+            f"classes {shown(classes)} are invalid; give one for each of the {count} images, from "
+            f"0 to {most - 1}"
+        )
     if block is not None:
         if not -len(blocks) <= block < len(blocks):
             raise UserError(

@@ -59,6 +59,9 @@ def test_what_it_cannot_show_is_one_sentence():
     model, variables = made("ViT", **VIT)
     with pytest.raises(UserError, match="block 2: the model has 2 blocks, 0 to 1"):
         grad_cam(model, variables, IMAGES, block=2)
+    for classes in ([0, 3], [-1, 0], [1]):
+        with pytest.raises(UserError, match="one for each of the 2 images, from 0 to 2"):
+            grad_cam(model, variables, IMAGES, classes=classes)
     headless = create_model("ViT", num_classes=0, **VIT)
     with pytest.raises(UserError, match="this model has no classifier"):
         grad_cam(headless, variables, IMAGES)
