@@ -68,6 +68,8 @@ class Evolution:
                 self.population // 2,
             )
         add(lambda: space.random(rng), self.population - len(found))
+        if not seen:  # a budget that hardly any subnet keeps; evolution begins with the smallest
+            add(lambda: space.smallest if space.smallest in space else None, 1)
         return found
 
     def mutate(self, space: SearchSpace, subnet: Subnet, rng: np.random.Generator) -> Subnet | None:

@@ -153,6 +153,11 @@ def search(
         done += new
         _write_line(log, {"generation": generation, "subnets": [one.to_json() for one in new]})
         report(len(done), ranked(done)[0])
+    if not done:
+        raise UserError(
+            f"no subnet of {run} within the budget was found; allow more --max-parameters or "
+            "--max-macs"
+        )
     return ranked(done)
 
 

@@ -153,5 +153,9 @@ def test_the_evolution_mutates_and_crosses_within_the_space():
     # When no more fit, there are fewer.
     few = Evolution(population=2).propose(space, lambda subnet: subnet == one, [], [], rng)
     assert few in ([], [one])
+    # Of 20 million subnets a budget may leave the smallest alone.
+    large = SearchSpace((12,), (8, 12), (1, 2), (1.0, 2.0), head_dim=4)
+    least = Evolution(population=2).propose(large, large.smallest.__eq__, [], [], rng)
+    assert least == [large.smallest]
     judged = Judged(one, 3, 4, 100, 200)
     assert Judged.from_json(json.loads(json.dumps(judged.to_json()))) == judged
