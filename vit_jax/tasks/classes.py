@@ -90,7 +90,13 @@ def class_weights(weights: Weights, source: Source) -> tuple[float, ...] | None:
                 f"objective.class_weights names {shown(name)}, which is no class of "
                 f"{source.name!r}{nearest(name, names)}"
             )
-    return tuple(given.get(name, 1.0) for name in names)
+    found = tuple(given.get(name, 1.0) for name in names)
+    if not np.any(np.array(found)[np.unique(source.labels)]):
+        raise UserError(
+            "objective.class_weights are 0 for every class with images, so that nothing would be "
+            "learned; give one of them a weight above 0"
+        )
+    return found
 
 
 def balanced_weights(labels: np.ndarray, classes: int) -> tuple[float, ...]:

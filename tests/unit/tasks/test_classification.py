@@ -333,3 +333,5 @@ def test_class_weights_by_name():
     assert class_weights("balanced", Animals) == pytest.approx((2 / 3, 4 / 3, 4 / 3))
     with pytest.raises(UserError, match="names 'dgo', which is no class.*did you mean 'dog'"):
         class_weights((("dgo", 2.0),), Animals)
+    with pytest.raises(UserError, match="0 for every class with images"):
+        class_weights((("cat", 0.0), ("dog", 0.0), ("red fox", 0.0)), Animals)
