@@ -119,6 +119,7 @@ MISTAKES = [
     (["a.png", "--output={tmp}/none/out.csv"], "there is no folder"),
     (["a.png", "--output={tmp}/old.csv"], "old.csv already exists"),
     (["a.png", "--output={tmp}"], "it is a folder"),
+    (["a.png", "--output={tmp}/new.csv", "--csv={tmp}/./new.csv"], "are the same file"),
 ]
 
 

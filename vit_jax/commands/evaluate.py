@@ -70,8 +70,12 @@ def evaluate(
         raise UserError(f"the dataset is given twice, {data} and --dataset={dataset}; give it once")
     import_plugins(module_names(plugins.replace(" ", "")), "--plugins")
     if evaluator:
-        if per_class:
-            raise UserError("--per-class needs the evaluator of the task; omit one of the options")
+        asked = {"per-class": per_class, "ensemble": ensemble, "weights": weights, "tta": tta}
+        asked |= {"calibrated": calibrated, "average": average != "probabilities"}
+        for option in (name for name, is_asked in asked.items() if is_asked):
+            raise UserError(
+                f"--{option} needs the evaluator of the task; omit it, or --evaluator={evaluator}"
+            )
         fields = parse_fields(field)
         return _print_by(evaluator, run, data or dataset, split, checkpoint, raw, fields, as_json)
     averaging = Averaging(run, ensemble, average, weights, tta, calibrated)

@@ -219,6 +219,8 @@ def _check_outputs(as_csv: str, output: str, submission: str, overwrite: bool) -
     if not output:
         return
     check_file("output", output)
+    if as_csv and os.path.realpath(as_csv) == os.path.realpath(output):
+        raise UserError(f"--csv and --output are the same file, {output}; name two")
     if os.path.exists(output) and not overwrite and os.path.isfile(output):
         raise UserError(
             f"--output={output} already exists; choose another file, or replace it with --overwrite"

@@ -141,6 +141,7 @@ def test_images_without_labels_are_one_sentence_and_labels_of_others_will_do(tin
         (["--evaluator=kn"], "--evaluator = 'kn' is unknown; did you mean 'knn'?"),
         (["--evaluator=knn", "--split=val"], "has no split 'val'"),
         (["--evaluator=knn", "--per-class"], "--per-class needs the evaluator of the task"),
+        (["--evaluator=knn", "--tta=flip"], "--tta needs the evaluator of the task"),
         (["--evaluator=knn", "--plugins=no_such"], "--plugins names the module 'no_such'"),
     ],
 )
