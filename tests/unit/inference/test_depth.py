@@ -51,6 +51,7 @@ def test_an_image_of_the_size_of_the_input_gets_what_the_model_gives(estimator):
         ((518, 518), 518, 14, (518, 518)),
         ((300, 1000), 384, 32, (384, 1280)),
         ((100, 101), 500, 14, (504, 504)),  # 500 is no multiple, and 490 is below it
+        ((1, 300), 384, 32, (384, 3072)),  # a strip, of which 115,200 columns would be too many
     ],
 )
 def test_inputs_keep_the_ratio_in_multiples_of_patches(image, shortest, multiple, expected):

@@ -29,6 +29,7 @@ from vit_jax.models.positions.tables import resize_matrix
 
 BATCH_SIZE = 16
 _MOST = 2**16 - 1  # in a PNG of 16 bits
+_MOST_RATIO = 8  # of the sides of an input
 PER_UNIT = 1000  # steps of such a PNG in a unit of depth: millimetres of metres
 
 
@@ -130,12 +131,14 @@ def fitting_size(image: tuple[int, int], shortest: int, multiple: int) -> tuple[
     """Return the input size for an image of a (height, width) that keeps its aspect ratio.
 
     Both sides are the nearest multiples, and not below `shortest`: "lower_bound" in the code of
-    MiDaS, DPT and Depth Anything.
+    MiDaS, DPT and Depth Anything. An image longer than `_MOST_RATIO` of its shorter sides counts as
+    one of that ratio, since a strip would become more tokens than fit into any memory.
 
     >>> fitting_size((480, 640), 518, 14)
     (518, 686)
     """
     scale = shortest / min(image)
+    image = tuple(min(side, _MOST_RATIO * min(image)) for side in image)
 
     def fitted(side: int) -> int:
         nearest = round(scale * side / multiple) * multiple
