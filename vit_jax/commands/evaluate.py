@@ -142,7 +142,9 @@ def _evaluate_ensemble(
             f"{len(members)} runs" * (len(members) > 1),
             f"{len(ensemble.views)} views" * (len(ensemble.views) > 1),
         ]
-        averaged = " and ".join(filter(None, together)) or "calibrated"
+        is_calibrated = any(one.temperature != 1 for one in ensemble.members)
+        alone = "calibrated" if is_calibrated else "1 run"
+        averaged = " and ".join(filter(None, together)) or alone
         for name, one in members.items():
             metric, value = in_words(one.metrics)
             tell(f"{name}, {split}: {metric} {value}, loss {one.metrics['loss']:.4f}")

@@ -63,9 +63,13 @@ class Averaging(NamedTuple):
     calibrated: bool
 
     def is_asked(self) -> bool:
-        """Return whether the answer is to be that of more than one run as it is."""
-        from vit_jax.inference.ensembles.ensemble import runs_in
+        """Return whether the answer is to be that of more than one run as it is.
 
+        Raises UserError for an unknown average, which would have no effect on a single run.
+        """
+        from vit_jax.inference.ensembles.ensemble import check_average, runs_in
+
+        check_average(self.average)
         asked = self.others or self.tta or self.calibrated or self.weights
         return bool(asked) or len(runs_in(self.run)) > 1
 

@@ -24,6 +24,10 @@ from vit_jax.text import to_json
 
 FORMAT = 1
 DESCRIPTION = "exported.json"
+# Facts that opening a model reads: of any target, and of a program of JAX.
+_FACTS = ("files", "target", "model", "task", "class_names", "activation", "step", "origin")
+_FACTS += ("inputs", "outputs", "preprocessing", "versions")
+_OF_PROGRAMS = ("platforms", "weights")
 
 
 def check_output(folder: str | os.PathLike, run: RunDir) -> None:
@@ -93,6 +97,9 @@ def read_description(folder: str | os.PathLike) -> dict[str, Any]:
             f"{path} has format {found.get('format')!r} and this vit_jax reads format {FORMAT}; "
             "export the run again"
         )
+    needed = (*_FACTS, *(_OF_PROGRAMS if found.get("target") == "stablehlo" else ()))
+    if lacking := [name for name in needed if name not in found]:
+        raise UserError(f"{path} is damaged: it has no {lacking[0]!r}; export the run again")
     for name, facts in found["files"].items():
         _check_file(path.parent / name, facts)
     return found

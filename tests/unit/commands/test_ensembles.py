@@ -48,6 +48,12 @@ def test_views_and_runs_are_averaged_in_predictions(copies, said, tmp_path):
         assert one["probability"] == pytest.approx(names[one["label"]], abs=1e-5)
 
 
+def test_an_unknown_average_is_refused_without_an_ensemble_too(capsys):
+    for command in (["predict", "runs/a", "seven.png"], ["evaluate", "runs/a"]):
+        assert main([*command, "--average=median"]) == 2
+        assert "--average=median is invalid; use probabilities or" in capsys.readouterr().err
+
+
 def test_a_temperature_stays_with_the_run(copies, said, capsys):
     run = copies / "a"
     assert main(["evaluate", str(run), "--calibrated"]) == 2

@@ -126,6 +126,11 @@ def test_what_was_changed_or_is_something_else_is_refused(out, tmp_path, run):
         (damaged / "exported.json").write_text(text)
         with pytest.raises(UserError, match=words):
             vit_jax.load_exported(damaged)
+    for lacking in ("files", "target", "platforms", "class_names", "origin"):
+        rest = {name: fact for name, fact in description.items() if name != lacking}
+        (damaged / "exported.json").write_text(json.dumps(rest))
+        with pytest.raises(UserError, match=f"is damaged: it has no '{lacking}'; export the run"):
+            vit_jax.load_exported(damaged)
 
 
 def test_weights_that_images_do_not_need_stay_behind(tmp_path):

@@ -81,8 +81,7 @@ class Ensemble(Classifier):
         if not classifiers:
             raise UserError("an ensemble needs at least one classifier")
         names = names or [f"classifier {number}" for number in range(1, len(classifiers) + 1)]
-        if average not in AVERAGES:
-            raise UserError(f"--average={average} is invalid; use {' or '.join(AVERAGES)}")
+        check_average(average)
         first = classifiers[0]
         self.class_names, self.preprocessing = first.class_names, first.preprocessing
         self.step, self.average, self.names = first.step, average, tuple(names)
@@ -214,6 +213,12 @@ def load_ensemble(
         temperatures=temperatures,
         tta=tta,
     )
+
+
+def check_average(average: str) -> None:
+    """Raise UserError for an unknown kind of mean."""
+    if average not in AVERAGES:
+        raise UserError(f"--average={average} is invalid; use {' or '.join(AVERAGES)}")
 
 
 def runs_in(path: str | os.PathLike) -> list[str]:
