@@ -215,7 +215,15 @@ def _names_of_numbers(root: str) -> list[str]:
     if not os.path.isfile(path):
         return []
     with open(path, encoding="utf-8-sig", errors="replace") as file:
-        return list(filter(None, map(normal_label, file)))
+        names = list(map(normal_label, file.read().rstrip().splitlines()))
+    for number, name in enumerate(names):
+        if not name or name in names[:number]:
+            what = f"repeats {name!r}" if name else "is empty"
+            raise UserError(
+                f"{as_text(path)}: line {number + 1} {what}, so that its number has no name of its"
+                " own; give each number a line"
+            )
+    return names
 
 
 def _class_names(files: Files, root: str) -> tuple[str, ...]:

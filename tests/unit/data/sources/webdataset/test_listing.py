@@ -94,6 +94,13 @@ def test_classes_have_the_names_in_a_file(folder):
     source = open_source(f"wds:{folder}", "train")
     assert source.class_names == ("cat", "dog", "bird")
     assert source.labels.tolist() == [number_of(source, i) % 3 for i in range(len(source))]
+    for wrong, said in (
+        ("cat\n\ndog", "line 2 is empty"),
+        ("cat\ndog\ncat", "line 3 repeats 'cat'"),
+    ):
+        (folder / "classes.txt").write_text(wrong)
+        with pytest.raises(UserError, match=said):
+            open_source(f"wds:{folder}", "train")
     (folder / "classes.txt").write_text("cat\ndog\n")
     with pytest.raises(UserError, match=r"4 samples have a class that is no line of classes\.txt"):
         open_source(f"wds:{folder}", "train")
