@@ -48,8 +48,8 @@ Results = Mapping[str, Sequence[float]]
 class Arm:
     """Training that is repeated with several seeds.
 
-    title: in the table. config: file, and preset. epochs: its length. metric: of its result.
-    options: of the command; `{seed}` is that of the run.
+    title: in the table. config: file, and preset. epochs: its length. metric: of its result; ""
+    if it is judged by compositions instead. options: of the command; `{seed}` is that of the run.
     starts_from: the arm whose run with the same seed it begins with.
     """
 
@@ -87,6 +87,7 @@ ARMS = {
         "compositions",
         "configs/language/compositions.py",
         3.2,
+        metric="",
         options=("--config.objective.start_text=False",),
         starts_from="digits_captions",
     ),
@@ -94,6 +95,7 @@ ARMS = {
         "compositions, without wrong texts",
         "configs/language/compositions.py",
         3.2,
+        metric="",
         options=("--config.objective.start_text=False", "--config.objective.wrong_texts=0"),
         starts_from="digits_captions",
     ),
@@ -103,7 +105,6 @@ _SHOWN = {
     "new_pairs": "new pairs of digits",
     "new_looks": "new looks of a digit",
 }
-_JUDGED = {"compositions": "", "compositions_plain": "without wrong texts: "}
 WRONG = ("places", "sizes", "lights", "digit")
 CHANCES = {  # in percent
     "right of 5": 100 / (1 + len(WRONG)),
@@ -154,18 +155,22 @@ class Study:
         """Return the time of the processors that a run took."""
         return json.loads((self.run(name, seed).path / "seconds.json").read_text())["cpu"] / 60
 
-    def judge(self, name: str, seed: int, split: str) -> dict[str, float]:
-        """Return in percent how often a run finds the right captions of a split's images."""
+    def judge(self, name: str, seed: int) -> dict[str, dict[str, float]]:
+        """Return by split, in percent, how often a run finds the right captions of its images."""
         towers = load(self.run(name, seed).path)
-        source = open_compositions("digits", open_source).splits[split]
-        count = max(2, round(min(self.scale, 1) * COUNTS[split]))
-        images = towers.encode_image([source[i]["image"] for i in range(count)], 250)
+        splits = open_compositions("digits", open_source).splits
         texts = towers.encode_text([what.caption() for what in COMPOSITIONS])
         places = {what: place for place, what in enumerate(COMPOSITIONS)}
-        shown = [source.composition(index) for index in range(count)]
-        own = np.array([places[what] for what in shown])
-        wrong = np.array([[places[what.wrong()[kind]] for kind in WRONG] for what in shown])
-        return found_among(images @ texts.T, own, wrong)
+        found = {}
+        for split in _SHOWN:
+            source = splits[split]
+            count = max(2, round(min(self.scale, 1) * COUNTS[split]))
+            images = towers.encode_image([source[i]["image"] for i in range(count)], 250)
+            shown = [source.composition(index) for index in range(count)]
+            own = np.array([places[what] for what in shown])
+            wrong = np.array([[places[what.wrong()[kind]] for kind in WRONG] for what in shown])
+            found[split] = found_among(images @ texts.T, own, wrong)
+        return found
 
     def is_frozen(self, name: str, seed: int) -> bool:
         """Return whether the image tower of a run has the bits of that which it began with."""
@@ -223,7 +228,7 @@ def judged_table(judged: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
     lines = [f"| | {' | '.join(CHANCES)} |", "|---|" + "---:|" * len(CHANCES)]
     for (arm, split), seeds in judged.items():
         cells = [spread([found[name] for found in seeds], 1) for name in CHANCES]
-        lines.append(f"| {_JUDGED[arm]}{_SHOWN[split]} | {' | '.join(cells)} |")
+        lines.append(f"| {ARMS[arm].title}: {_SHOWN[split]} | {' | '.join(cells)} |")
     chances = [f"{chance:.2g}" for chance in CHANCES.values()]
     return "\n".join([*lines, f"| by chance | {' | '.join(chances)} |"])
 
@@ -299,9 +304,8 @@ def main() -> None:
     for seed in options.seeds:
         for name in options.only:
             minutes.setdefault(name, []).append(study.minutes(name, seed))
-            if name in _JUDGED:
-                for split in _SHOWN:
-                    found = study.judge(name, seed, split)
+            if not ARMS[name].metric:
+                for split, found in study.judge(name, seed).items():
                     judged.setdefault((name, split), []).append(found)
                     print(f"{name}, seed {seed}, {split}: {found}", flush=True)
                 continue
@@ -313,7 +317,7 @@ def main() -> None:
         print("\n" + table(results, minutes))
     if judged:
         print(f"\n{judged_table(judged)}\n")
-        for name in (name for name in minutes if name in _JUDGED):
+        for name in (name for name in minutes if not ARMS[name].metric):
             print(f"{name}, minutes of a core: {spread(minutes[name], 1)}")
 
 

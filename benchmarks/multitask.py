@@ -5,21 +5,24 @@
 
 All models have the heads of configs/dense/multitask_scenes.py, and begin with the same trained
 backbone. A model of one task sees only its own data, and in each step as many images of it as the
-model of all tasks: 24 scenes, or 8 single digits with labels. Runs that are finished are not run
-again. Printed are the test metrics, their differences, and the numbers of parameters.
+model of all tasks sees on average: 24 scenes, or 8 single digits with labels. Runs that are
+finished are not run again. Printed are the test metrics, their differences, and the numbers of
+parameters.
 """
 
 import argparse
 from pathlib import Path
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from vit_jax.config import load_config
+from vit_jax.data.sources.composed.mix import parts_of
 from vit_jax.runs import RunDir
 from vit_jax.training import fit
 
 CONFIG = "dense/multitask_scenes"
-SCENES, DIGITS = 24, 8  # in a step, on average of the model of all tasks
+LABELLED = "digits"  # part of the mixture that classification learns from; the others: scenes
 # The metric of each head.
 METRICS = {
     "classification": "accuracy",
@@ -30,27 +33,31 @@ METRICS = {
 FURTHER = (("depth", "abs_rel"), ("detection", "ap"))
 
 
-def run(folder: Path, name: str, seed: int, steps: int, backbone: str) -> dict[str, float]:
-    """Return the test metrics of a run with one head, or with all for "all"; train it if needed.
+def settings(name: str, seed: int, steps: int, backbone: str) -> ConfigDict:
+    """Return the config of a run with one head, or with all for "all".
 
     backbone: folder of the run that it begins with.
     """
-    workdir = folder / f"{name}_{seed}_{steps}"
     changes = {"seed": seed, "duration": f"{steps} steps", "log.every": "200 steps"}
     changes |= {"evaluate.every": "100%", "checkpoint.every": "25%", "init_from": backbone}
     config = load_config(CONFIG, changes)
     if name != "all":
-        config.objective.weights = ""
-    if name == "classification":
-        config.dataset, config.model.task_heads = "digits", {}
-        config.batch_size = DIGITS
-    elif name != "all":
-        config.dataset, config.data.labels = "scenes:digits:20000", False
-        config.batch_size = SCENES
+        labelled = name == "classification"
+        parts = parts_of(config.dataset)
+        [config.dataset] = [part for part in parts if (part == LABELLED) == labelled]
+        config.data.labels = labelled
+        config.batch_size = round(config.batch_size * parts[config.dataset] / sum(parts.values()))
         heads = config.model.task_heads.to_dict()
-        config.model.task_heads = {name: heads[name]}
+        config.model.task_heads = {head: heads[head] for head in heads if head == name}
+        config.objective.weights = ""
+    return config
+
+
+def run(folder: Path, name: str, seed: int, steps: int, backbone: str) -> dict[str, float]:
+    """Return the test metrics of a run; train it if needed."""
+    workdir = folder / f"{name}_{seed}_{steps}"
     result = RunDir(workdir).result() if workdir.is_dir() else None
-    return result or fit(config, workdir).result
+    return result or fit(settings(name, seed, steps, backbone), workdir).result
 
 
 def parameters(folder: Path, name: str, seed: int, steps: int) -> int:
