@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from benchmarks import data_scaling
 from benchmarks.accelerator import NAMES, run_part, run_parts
 from benchmarks.accelerator import Row as TableRow
 from benchmarks.alternation import Row, Turn, check_equal, format_rows
@@ -13,6 +14,7 @@ from benchmarks.autoformer import kendall
 from benchmarks.peers import Case, check_installed
 from tests.folders import ROOT
 from vit_jax.errors import UserError
+from vit_jax.runs import RunDir
 
 
 def run_benchmark(name, *options):
@@ -174,3 +176,26 @@ def test_rank_correlation_counts_ties_in_neither_direction():
     assert kendall([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
     # Of six pairs four agree, one does not, and one is tied on the left: 3 / sqrt(5 * 6).
     assert kendall([1, 1, 2, 3], [1, 2, 4, 3]) == pytest.approx(3 / 30**0.5)
+
+
+def test_a_row_of_data_scaling_has_means_with_their_intervals_and_what_was_not_run():
+    found = {("vit", 100): [60.0, 61.0, 62.0], ("vit", 600): [70.0], ("resnet", 600): [84.0]}
+    found |= {("resnet", 6_000): [86.0]}
+    lines = data_scaling.table(found, ["vit", "resnet"]).splitlines()
+    # 4.303, of Student's t with two degrees of freedom, times 1 / sqrt(3).
+    assert lines[2] == "| ViT | 61.00 ± 2.48 | 70.00 | not run | not run |  |"
+    # 85 % is in the middle: at sqrt(600 * 6000) images.
+    assert lines[3] == "| ResNet | not run | 84.00 | 86.00 | not run | 1,900 |"
+    [axes] = data_scaling.draw(found, ["vit"]).axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [[39, 30], [40, 39, 38], [30]]
+
+
+@pytest.mark.long
+def test_data_scaling_tunes_trains_and_teaches(tmp_path):
+    options = ("--scale=0.01", "--seeds", "0", "--sizes", "100", "--only", "resnet", "deit")
+    printed = run_benchmark("data_scaling", *options, f"--runs={tmp_path}")
+    assert len(list((tmp_path / "tuning" / "deit").glob("0*"))) == len(data_scaling.RATES)
+    taught = RunDir(tmp_path / "deit_100_0").read_config()["distillation"]
+    assert taught["teacher"] == str(tmp_path / "resnet_100_0")
+    reached = 100 * RunDir(tmp_path / "deit_100_0").result()["accuracy"]
+    assert f"deit, 100 images, seed 0: {reached:.2f} %" in printed

@@ -137,7 +137,7 @@ def test_a_wrong_name_gets_the_nearest_and_all_there_are(text, sentence, elsewhe
     with pytest.raises(UserError, match=sentence) as raised:
         load_config(text)
     told = str(raised.value)
-    assert "cifar10, data_efficiency, deit, digits" in told and "family/swin" in told
+    assert "cifar10, data_efficiency, data_scaling, deit, digits" in told and "family/swin" in told
     assert "shirt.py" not in told and len(told) < 1200
 
 
