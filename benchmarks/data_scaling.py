@@ -163,7 +163,7 @@ def draw(accuracies: Accuracies, names: Sequence[str]) -> Figure:
             axes.plot([images] * len(values), values, f"C{color}.")
     axes.set(xscale="log", yscale="log", xlabel="training images", ylabel="test error, %")
     axes.set_xticks(list(STEPS), [f"{images:,}" for images in STEPS])
-    axes.set_yticks([5, 10, 20, 30, 40], ["5", "10", "20", "30", "40"])
+    axes.set_yticks([10, 20, 30, 40], ["10", "20", "30", "40"])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend()

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
+from tests.folders import ROOT
 from vit_jax.cli import main
 from vit_jax.data.inspect.report import Report, SplitReport, Spread
 from vit_jax.studies.advice import effort, proposals
@@ -45,6 +47,26 @@ def test_the_data_and_the_machine_decide(data, machine, titles):
     assert len(found) == len(titles) and all(one.reasons for one in found)
     for one, title in zip(found, titles, strict=True):
         assert one.title.startswith(title)
+
+
+@pytest.mark.parametrize(
+    ("images", "measured_on"), [(3, 100), (240, 100), (250, 600), (1_437, 600), (10**5, 60_000)]
+)
+def test_the_nearest_size_that_was_measured_is_quoted(images, measured_on):
+    found = proposals(report(images, 8, 1), CPU)
+    assert all(any(f"on {measured_on:,} images" in why for why in one.reasons) for one in found)
+
+
+def test_what_is_quoted_stands_in_the_table_of_the_study():
+    page = (ROOT / "docs/results/data_scaling.md").read_text()
+    for column, images in enumerate((100, 600, 6_000, 60_000), start=1):
+        [_, why] = proposals(report(images, 8, 1), CPU)[0].reasons
+        quoted = dict(re.findall(r"(ResNet|ConvNeXt|hybrid|ViT) ([\d.]+)", why))
+        assert len(quoted) == 4
+        for family, accuracy in quoted.items():
+            [row] = re.findall(rf"^\| {family}(?: of ResNet and ViT)? \|.*$", page, re.MULTILINE)
+            mean = float(row.split("|")[column + 1].split("±")[0])
+            assert float(accuracy) == pytest.approx(mean, abs=0.051)
 
 
 def test_the_effort_is_that_of_the_operations():
