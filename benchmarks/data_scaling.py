@@ -17,6 +17,7 @@ draws its figure. Finished runs are reused.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import subprocess
@@ -77,29 +78,13 @@ class Study:
     folder: Path
     scale: float = 1.0
 
-    def tuned(self, family: str) -> tuple[str, Path]:
-        """Return the best learning rate of a family, and the run of its sweep that has it."""
-        changes = self._changes(TUNED_ON, 0)
-        if family == _TAUGHT:  # by a run that has not seen the validation images either
-            changes["distillation.teacher"] = str(self.tuned(_TEACHER)[1])
-        command = [sys.executable, "-m", "vit_jax", "sweep", f"--config={CONFIG}:{family}"]
-        command += [f"--workdir={self.folder.resolve() / 'tuning' / family}", "--json"]
-        command += [f"--over=optimizer.learning_rate={','.join(RATES)}"]
-        command += [f"--config.{key}={value}" for key, value in changes.items()]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)}:\n{done.stderr[-2000:]}")
-        found = json.loads(done.stdout)
-        [best] = [one for one in found["trials"] if one["settings"] == found["winner"]]
-        return best["settings"]["optimizer.learning_rate"], Path(best["folder"])
-
     def run(self, name: str, images: int, seed: int) -> RunDir:
         """Return a finished run; it is trained if it is not there yet."""
         run, arm = self._at(name, images, seed), ARMS[name]
         if run.is_run() and run.result():
             return run
-        changes = self._changes(images, seed) | dict(arm.options)
-        changes["optimizer.learning_rate"] = self.tuned(arm.preset)[0]
+        changes = self.changes(images, seed) | dict(arm.options)
+        changes["optimizer.learning_rate"] = tuned(self, arm.preset)[0]
         if arm.preset == _TAUGHT:
             changes["distillation.teacher"] = str(self.run(_TEACHER, images, seed).path)
         return fit(load_config(ROOT / f"{CONFIG}:{arm.preset}", changes), run.path).run
@@ -112,11 +97,30 @@ class Study:
     def _at(self, name: str, images: int, seed: int) -> RunDir:
         return RunDir((self.folder / f"{name}_{images}_{seed}").resolve())
 
-    def _changes(self, images: int, seed: int) -> dict[str, object]:
+    def changes(self, images: int, seed: int) -> dict[str, object]:
+        """Return the keys that the number of images and the seed determine."""
         steps = max(2, round(self.scale * STEPS[images]))
         limit = images if images < max(STEPS) else 0
         changes = {"seed": seed, "data.split_seed": seed, "data.limit": limit}
         return changes | {"duration": f"{steps} steps"}
+
+
+@functools.cache  # each call of the command takes seconds, though it has nothing left to train
+def tuned(study: Study, family: str) -> tuple[str, Path]:
+    """Return the best learning rate of a family, and the run of its sweep that has it."""
+    changes = study.changes(TUNED_ON, 0)
+    if family == _TAUGHT:  # by a run that has not seen the validation images either
+        changes["distillation.teacher"] = str(tuned(study, _TEACHER)[1])
+    command = [sys.executable, "-m", "vit_jax", "sweep", f"--config={CONFIG}:{family}"]
+    command += [f"--workdir={study.folder.resolve() / 'tuning' / family}", "--json"]
+    command += [f"--over=optimizer.learning_rate={','.join(RATES)}"]
+    command += [f"--config.{key}={value}" for key, value in changes.items()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stderr[-2000:]}")
+    found = json.loads(done.stdout)
+    [best] = [one for one in found["trials"] if one["settings"] == found["winner"]]
+    return best["settings"]["optimizer.learning_rate"], Path(best["folder"])
 
 
 def table(accuracies: Accuracies, names: Sequence[str]) -> str:
@@ -186,7 +190,8 @@ def main() -> None:
     for images in () if options.table else options.sizes:
         for name in (name for name in options.only if images in ARMS[name].sizes):
             for seed in options.seeds:
-                reached = 100 * accuracy(study.run(name, images, seed).path)
+                study.run(name, images, seed)
+                reached = study.finished(name, images, seed)
                 print(f"{name}, {images:,} images, seed {seed}: {reached:.2f} %", flush=True)
     found = {
         (name, images): [

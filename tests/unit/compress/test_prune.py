@@ -133,6 +133,14 @@ def test_taylor_scores_are_squared_derivatives_by_gates():
     np.testing.assert_allclose(units[1][4], (times * of_unit**2).sum(), rtol=0.02)
 
 
+def test_fewer_images_than_a_batch_are_scored_without_its_padding():
+    model, params, _ = tiny()
+    alone = [taylor_scores(Data(model, mask), {"params": params}, 2) for mask in ([1, 0], [0, 1])]
+    both = taylor_scores(Data(model, [1, 1], [1, 0]), {"params": params}, 2)
+    for first, second, sums in zip(*map(jax.tree.leaves, (*alone, both)), strict=True):
+        np.testing.assert_allclose(2 * first + second, sums, rtol=1e-4)
+
+
 def written(path, name, fields):
     """Write the run of a model with random parameters."""
     record = ModelRecord(name, fields, Preprocessing((16, 16)), ("a", "b", "c"))

@@ -27,6 +27,7 @@ from vit_jax.data.labels import look_alikes, normal_label
 from vit_jax.data.paths import as_text, some_of
 from vit_jax.data.sources.examples import EncodedExamples, Labels, with_label
 from vit_jax.data.sources.find_files import FileFacts
+from vit_jax.data.sources.manifest.splits import CLASSES_FILE
 from vit_jax.data.sources.splits import SPLIT_NAMES, Files, Listing
 from vit_jax.data.sources.webdataset.shard import Sample, read_shard
 from vit_jax.data.texts import TextOptions
@@ -37,7 +38,6 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])")
 _MOST_SHARDS = 1_000_000
-_CLASSES_FILE = "classes.txt"
 
 
 def list_shards(
@@ -200,7 +200,7 @@ def _all_labels(
     wrong = [f"{x.label!r} of {as_text(path)}" for path, x in samples.items() if not _in(x, names)]
     if wrong:
         raise UserError(
-            f"{dataset}: {len(wrong):,} samples have a class that is no line of {_CLASSES_FILE},"
+            f"{dataset}: {len(wrong):,} samples have a class that is no line of {CLASSES_FILE},"
             f" which has {len(names):,}, counted from 0: {', '.join(wrong[:3])}"
         )
     return {path: (names[int(sample.label)],) for path, sample in samples.items()}
@@ -211,7 +211,7 @@ def _in(sample: Sample, names: Sequence[str]) -> bool:
 
 
 def _names_of_numbers(root: str) -> list[str]:
-    path = os.path.join(root, _CLASSES_FILE)
+    path = os.path.join(root, CLASSES_FILE)
     if not os.path.isfile(path):
         return []
     with open(path, encoding="utf-8-sig", errors="replace") as file:
